@@ -1,0 +1,80 @@
+//! `decide`: from a state and a wish to events, or to a refusal. Each wish is decided in the room of its noun.
+
+mod fleet;
+mod job;
+mod platform;
+
+use crate::command::{Command, Wish};
+use crate::event::Event;
+use crate::id::Ids;
+use crate::refusal::Refusal;
+use crate::state::State;
+use crate::tenancy::authorize::authorize;
+use crate::tenancy::role::Action;
+use crate::tenancy::scope::ScopeId;
+use crate::workload::spec::JobSpec;
+
+/// What a decision needs at hand: the state, the command, and the fresh ids that came with it.
+pub(crate) struct Case<'a> {
+    pub state: &'a State,
+    pub command: &'a Command,
+    pub ids: Ids,
+}
+
+impl Case<'_> {
+    pub fn may(&self, action: Action, scope: ScopeId) -> Result<(), Refusal> {
+        authorize(&self.state.tree, &self.command.by, action, scope, None, self.command.at)
+    }
+
+    pub fn may_ask(&self, action: Action, scope: ScopeId, ask: &JobSpec) -> Result<(), Refusal> {
+        authorize(&self.state.tree, &self.command.by, action, scope, Some(ask), self.command.at)
+    }
+}
+
+/// Decides one command. The same state and command give the same events.
+pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
+    let mut case = Case { state, command, ids: Ids::starting_at(command.ids) };
+    match &command.wish {
+        Wish::Found { platform, owner, key, prices } => case.found(platform, owner, *key, prices),
+        Wish::SetPrices { prices } => case.set_prices(prices),
+        Wish::DefineSku { sku } => case.define_sku(sku),
+        Wish::RemoveSku { name } => case.remove_sku(name),
+        Wish::CountRefusals { counts } => Ok(vec![Event::AccessRefused { counts: counts.clone() }]),
+
+        Wish::CreateTenant { name } => case.create_tenant(name),
+        Wish::CreateSubscriber { tenant, name } => case.create_subscriber(*tenant, name),
+        Wish::CreateUser { parent, name, kind, identity, role } => case.create_user(*parent, name, *kind, identity.as_ref(), *role),
+        Wish::Suspend { scope } => case.suspend(*scope),
+        Wish::Resume { scope } => case.resume(*scope),
+        Wish::Move { scope, parent } => case.move_scope(*scope, *parent),
+        Wish::Close { scope } => case.close(*scope),
+        Wish::SetIdentity { user, identity } => case.set_identity(*user, identity.as_ref()),
+        Wish::GrantRole { scope, user, role } => case.grant_role(*scope, *user, *role),
+        Wish::RevokeRole { scope, user, role } => case.revoke_role(*scope, *user, *role),
+        Wish::CreateKey { user, label, digest, expires, allow } => case.create_key(*user, label, *digest, *expires, allow.as_ref()),
+        Wish::RevokeKey { key } => case.revoke_key(*key),
+        Wish::SetQuota { scope, quota, revision } => case.set_quota(*scope, quota, *revision),
+        Wish::SetBudgets { scope, budgets, revision } => case.set_budgets(*scope, budgets, *revision),
+        Wish::SetPolicy { scope, policy, revision } => case.set_policy(*scope, policy, *revision),
+        Wish::SetRules { scope, rules, revision } => case.set_rules(*scope, rules, *revision),
+        Wish::StoreSecret { scope, name, secret } => case.store_secret(*scope, name, *secret),
+        Wish::EraseSecret { scope, name } => case.erase_secret(*scope, name),
+
+        Wish::CreateJoinToken { digest, expires } => case.create_join_token(*digest, *expires),
+        Wish::JoinNode { token, name, key } => case.join_node(*token, name, *key),
+        Wish::ReportInventory { node, inventory } => case.report_inventory(*node, inventory),
+        Wish::LoseNode { node } => case.lose_node(*node),
+        Wish::ReturnNode { node } => case.return_node(*node),
+        Wish::CordonNode { node } => case.cordon_node(*node),
+        Wish::UncordonNode { node } => case.uncordon_node(*node),
+        Wish::AddNodeKey { node, key } => case.add_node_key(*node, *key),
+        Wish::RevokeNodeKey { node, key } => case.revoke_node_key(*node, *key),
+        Wish::RemoveNode { node } => case.remove_node(*node),
+
+        Wish::Submit { owner, spec } => case.submit(*owner, spec),
+        Wish::Stop { job, reason } => case.stop(*job, *reason),
+        Wish::Schedule { after, limit } => Ok(crate::schedule::pass::step(state, *after, *limit, &mut case.ids, command.at)),
+        Wish::Observe { node, allocation, observation } => case.observe(*node, *allocation, observation),
+        Wish::Meter { node, ran } => case.meter(*node, ran),
+    }
+}

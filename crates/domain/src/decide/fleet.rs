@@ -1,0 +1,149 @@
+//! Nodes: joining, what they have, losing and returning them, their keys.
+
+use super::Case;
+use crate::actor::Actor;
+use crate::event::Event;
+use crate::id::{GpuId, JoinTokenId, NodeId};
+use crate::name;
+use crate::refusal::{Code, Refusal};
+use crate::schedule::fleet::{Inventory, Node, NodeStatus};
+use crate::tenancy::key::Digest;
+use crate::tenancy::role::Action;
+use crate::tenancy::scope::ScopeId;
+use crate::time::Time;
+
+const MAX_JOIN_TOKENS: usize = 10_000;
+
+impl Case<'_> {
+    fn node(&self, id: NodeId) -> Result<&Node, Refusal> {
+        self.state.fleet.node(id).ok_or_else(Refusal::not_found)
+    }
+
+    /// A node may speak for itself alone; people need the right over nodes; Tenure itself may always.
+    fn may_for_node(&self, id: NodeId) -> Result<&Node, Refusal> {
+        match &self.command.by {
+            Actor::Node(by) if *by != id => return Err(Refusal::not_found()),
+            Actor::User { .. } => self.may(Action::NodeManage, ScopeId::Platform)?,
+            _ => {}
+        }
+        self.node(id)
+    }
+
+    pub(super) fn create_join_token(&mut self, digest: Digest, expires: Time) -> Result<Vec<Event>, Refusal> {
+        self.may(Action::NodeManage, ScopeId::Platform)?;
+        if expires <= self.command.at {
+            return Err(Refusal::invalid("/expires", "the token would have expired already"));
+        }
+        let live = self.state.join_tokens.values().filter(|token| token.expires > self.command.at).count();
+        if live >= MAX_JOIN_TOKENS {
+            return Err(Refusal::new(Code::WrongPhase, format!("{MAX_JOIN_TOKENS} join tokens are unused already")).hint("let some expire"));
+        }
+        Ok(vec![Event::JoinTokenCreated { token: JoinTokenId(self.ids.take()), digest, expires }])
+    }
+
+    pub(super) fn join_node(&mut self, token: Digest, name: &str, key: Digest) -> Result<Vec<Event>, Refusal> {
+        let known = self.state.join_tokens.iter().find(|(_, known)| known.digest == token && known.expires > self.command.at);
+        let Some((&token, _)) = known else {
+            return Err(Refusal::new(Code::BadJoinToken, "the join token is unknown, used or expired").hint("make a new one with `tenure node token`"));
+        };
+        name::check(name, "/name")?;
+        if self.state.fleet.nodes().any(|node| &*node.name == name) {
+            return Err(Refusal::new(Code::NameTaken, format!("a node named {name} exists")).field("/name").hint("give another name, or remove the old node"));
+        }
+        if self.state.fleet.nodes().any(|node| node.keys.contains(&key)) {
+            return Err(Refusal::new(Code::ContradictoryReport, "another node has this key").hint("was the disk cloned? remove the agent's key and join again"));
+        }
+        Ok(vec![Event::NodeJoined { node: NodeId(self.ids.take()), name: name.into(), key, token }])
+    }
+
+    pub(super) fn report_inventory(&mut self, id: NodeId, inventory: &Inventory) -> Result<Vec<Event>, Refusal> {
+        let node = self.may_for_node(id)?.clone();
+        inventory.check()?;
+        let mut gpus = Vec::with_capacity(inventory.gpus.len());
+        for facts in &inventory.gpus {
+            match self.state.fleet.find_gpu_by_uuid(&facts.uuid) {
+                Some((holder, gpu)) if holder.id == id => gpus.push(gpu.id),
+                Some((holder, gpu)) if gpu.present && holder.status != NodeStatus::Lost => {
+                    return Err(Refusal::new(Code::ContradictoryReport, format!("GPU {} is on node {} too", facts.uuid, holder.name)).field("/gpus/uuid"));
+                }
+                _ => gpus.push(GpuId(self.ids.take())),
+            }
+        }
+        for gpu in node.gpus.iter().filter(|gpu| !gpu.holders.is_empty()) {
+            let now = inventory.gpus.iter().find(|facts| facts.uuid == gpu.facts.uuid);
+            if now.is_some_and(|facts| facts.vram_mib < gpu.used_vram_mib) {
+                return Err(Refusal::new(Code::ContradictoryReport, format!("GPU {} shrank below what is in use of it", gpu.facts.uuid)).field("/gpus/vram_mib"));
+            }
+        }
+        let same = node.cpu_milli == inventory.cpu_milli
+            && node.memory_mib == inventory.memory_mib
+            && node.gpus.iter().filter(|gpu| gpu.present).map(|gpu| &gpu.facts).eq(&inventory.gpus);
+        Ok(if same { vec![] } else { vec![Event::NodeInventoried { node: id, inventory: inventory.clone(), gpus }] })
+    }
+
+    /// The node's lease ran out: its work is given up and goes back to the queue.
+    pub(super) fn lose_node(&mut self, id: NodeId) -> Result<Vec<Event>, Refusal> {
+        let node = self.may_for_node(id)?;
+        if node.status == NodeStatus::Lost {
+            return Ok(vec![]);
+        }
+        let title = node.name.clone();
+        let mut events = vec![Event::NodeLost { node: id }];
+        for allocation in self.state.fleet.allocations_on(id) {
+            events.push(self.attempt_lost(allocation.job, format!("node {title} was lost")));
+        }
+        Ok(events)
+    }
+
+    pub(super) fn return_node(&self, id: NodeId) -> Result<Vec<Event>, Refusal> {
+        let node = self.may_for_node(id)?;
+        Ok(if node.status == NodeStatus::Lost { vec![Event::NodeReturned { node: id }] } else { vec![] })
+    }
+
+    pub(super) fn cordon_node(&self, id: NodeId) -> Result<Vec<Event>, Refusal> {
+        self.may(Action::NodeManage, ScopeId::Platform)?;
+        let node = self.node(id)?;
+        match node.status {
+            NodeStatus::Cordoned => Ok(vec![]),
+            NodeStatus::Up => Ok(vec![Event::NodeCordoned { node: id }]),
+            NodeStatus::Lost => Err(Refusal::new(Code::WrongPhase, format!("node {} is lost", node.name)).hint("remove it, or wait for its return")),
+        }
+    }
+
+    pub(super) fn uncordon_node(&self, id: NodeId) -> Result<Vec<Event>, Refusal> {
+        self.may(Action::NodeManage, ScopeId::Platform)?;
+        Ok(if self.node(id)?.status == NodeStatus::Cordoned { vec![Event::NodeUncordoned { node: id }] } else { vec![] })
+    }
+
+    pub(super) fn add_node_key(&self, id: NodeId, key: Digest) -> Result<Vec<Event>, Refusal> {
+        let node = self.may_for_node(id)?;
+        if node.keys.contains(&key) {
+            return Ok(vec![]);
+        }
+        if node.keys.len() >= 2 {
+            return Err(Refusal::new(Code::WrongPhase, format!("node {} has two keys already", node.name)).hint("revoke the older one first"));
+        }
+        if self.state.fleet.nodes().any(|other| other.keys.contains(&key)) {
+            return Err(Refusal::new(Code::ContradictoryReport, "another node has this key"));
+        }
+        Ok(vec![Event::NodeKeyAdded { node: id, key }])
+    }
+
+    pub(super) fn revoke_node_key(&self, id: NodeId, key: Digest) -> Result<Vec<Event>, Refusal> {
+        let node = self.may_for_node(id)?;
+        if !node.keys.contains(&key) {
+            return Err(Refusal::not_found());
+        }
+        Ok(vec![Event::NodeKeyRevoked { node: id, key }])
+    }
+
+    pub(super) fn remove_node(&self, id: NodeId) -> Result<Vec<Event>, Refusal> {
+        self.may(Action::NodeManage, ScopeId::Platform)?;
+        let node = self.node(id)?;
+        if !node.allocations.is_empty() {
+            return Err(Refusal::new(Code::JobsStillLive, format!("{} jobs run on node {}", node.allocations.len(), node.name))
+                .hint("cordon it and wait, or stop the jobs"));
+        }
+        Ok(vec![Event::NodeRemoved { node: id }])
+    }
+}

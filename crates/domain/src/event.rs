@@ -1,0 +1,155 @@
+//! Events: facts, the only thing that is stored. Encoded as JSON by variant name.
+//!
+//! A released variant keeps its name and fields for ever: fields may be added with a default, a change of
+//! meaning gets a new variant. `tests/golden/events.jsonl` holds one of each and must stay readable.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AllocationId, GpuId, JobId, JoinTokenId, KeyId, NodeId, SecretId, UserId};
+use crate::ledger::account::Posting;
+use crate::ledger::price::Prices;
+use crate::meter::Amounts;
+use crate::schedule::allocation::Allocation;
+use crate::schedule::fleet::Inventory;
+use crate::tenancy::budget::{Budget, Cost};
+use crate::tenancy::key::{Digest, Key};
+use crate::tenancy::policy::Policy;
+use crate::tenancy::role::Role;
+use crate::tenancy::rule::Rules;
+use crate::tenancy::scope::{Identity, ScopeId, UserFacts};
+use crate::time::Time;
+use crate::workload::job::{Admission, Outcome, StopReason};
+use crate::workload::spec::{JobSpec, Sku};
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Event {
+    PlatformFounded { name: String, prices: Prices },
+
+    ScopeCreated { scope: ScopeId, parent: ScopeId, name: String, #[serde(default, skip_serializing_if = "Option::is_none")] user: Option<UserFacts> },
+    ScopeSuspended { scope: ScopeId },
+    ScopeResumed { scope: ScopeId },
+    ScopeMoved { scope: ScopeId, parent: ScopeId },
+    ScopeClosed { scope: ScopeId },
+    IdentitySet { user: UserId, #[serde(default, skip_serializing_if = "Option::is_none")] identity: Option<Identity> },
+    RoleGranted { scope: ScopeId, user: UserId, role: Role },
+    RoleRevoked { scope: ScopeId, user: UserId, role: Role },
+    KeyCreated { key: Key },
+    KeyRevoked { key: KeyId },
+    QuotaSet { scope: ScopeId, quota: Amounts },
+    BudgetsSet { scope: ScopeId, budgets: Vec<Budget> },
+    PolicySet { scope: ScopeId, policy: Policy },
+    RulesSet { scope: ScopeId, rules: Rules },
+    /// The value is in the erasable store under `secret`, never here.
+    SecretStored { scope: ScopeId, name: String, secret: SecretId },
+    SecretErased { scope: ScopeId, name: String, secret: SecretId },
+    /// Refused authorizations of one minute, counted.
+    AccessRefused { counts: Vec<RefusedAccess> },
+
+    PricesSet { prices: Prices },
+    SkuDefined { sku: Sku },
+    SkuRemoved { name: String },
+
+    JoinTokenCreated { token: JoinTokenId, digest: Digest, expires: Time },
+    NodeJoined { node: NodeId, name: String, key: Digest, token: JoinTokenId },
+    /// The node's devices changed; each GPU with the id it has here.
+    NodeInventoried { node: NodeId, inventory: Inventory, gpus: Vec<GpuId> },
+    NodeLost { node: NodeId },
+    NodeReturned { node: NodeId },
+    NodeCordoned { node: NodeId },
+    NodeUncordoned { node: NodeId },
+    NodeKeyAdded { node: NodeId, key: Digest },
+    NodeKeyRevoked { node: NodeId, key: Digest },
+    NodeRemoved { node: NodeId },
+
+    JobSubmitted { job: JobId, owner: UserId, spec: Arc<JobSpec> },
+    JobAdmitted { job: JobId, admission: Admission },
+    JobPlaced { job: JobId, allocation: Allocation },
+    JobStarting { job: JobId },
+    JobRunning { job: JobId },
+    JobStopping { job: JobId, reason: StopReason },
+    /// Usage of a node's allocations, charged.
+    UsageMetered { node: NodeId, charges: Vec<Charge> },
+    /// The attempt ended by no fault of the job: back to the queue, hold and quota returned.
+    JobRequeued { job: JobId, why: String },
+    /// The job ended: hold and quota returned, the job moves to history.
+    JobEnded { job: JobId, outcome: Outcome },
+}
+
+/// One metered interval and what it cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Charge {
+    pub allocation: AllocationId,
+    pub job: JobId,
+    /// Run time since the allocation's start, in milliseconds: the interval is `[from_ms, to_ms)`.
+    pub from_ms: u64,
+    pub to_ms: u64,
+    pub cost: Cost,
+    pub posting: Posting,
+}
+
+/// How often one principal was refused one action within a minute.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedAccess {
+    pub principal: String,
+    pub action: String,
+    pub code: String,
+    pub count: u64,
+}
+
+impl Event {
+    /// The scope whose readers may see the event; none for what only the platform's auditors see.
+    /// For jobs the caller resolves the owner.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Event::ScopeCreated { scope, .. }
+            | Event::ScopeSuspended { scope }
+            | Event::ScopeResumed { scope }
+            | Event::ScopeMoved { scope, .. }
+            | Event::ScopeClosed { scope }
+            | Event::RoleGranted { scope, .. }
+            | Event::RoleRevoked { scope, .. }
+            | Event::QuotaSet { scope, .. }
+            | Event::BudgetsSet { scope, .. }
+            | Event::PolicySet { scope, .. }
+            | Event::RulesSet { scope, .. }
+            | Event::SecretStored { scope, .. }
+            | Event::SecretErased { scope, .. } => Subject::Scope(*scope),
+            Event::IdentitySet { user, .. } => Subject::Scope(ScopeId::User(*user)),
+            Event::KeyCreated { key } => Subject::Scope(ScopeId::User(key.user)),
+            Event::KeyRevoked { key } => Subject::Key(*key),
+            Event::JobSubmitted { job, .. }
+            | Event::JobAdmitted { job, .. }
+            | Event::JobPlaced { job, .. }
+            | Event::JobStarting { job }
+            | Event::JobRunning { job }
+            | Event::JobStopping { job, .. }
+            | Event::JobRequeued { job, .. }
+            | Event::JobEnded { job, .. } => Subject::Job(*job),
+            _ => Subject::Platform,
+        }
+    }
+
+    /// The variant's name, by which streams are filtered.
+    pub fn kind(&self) -> &'static str {
+        macro_rules! names { ($($name:ident)*) => { match self { $(Event::$name { .. } => stringify!($name),)* } } }
+        names! {
+            PlatformFounded ScopeCreated ScopeSuspended ScopeResumed ScopeMoved ScopeClosed IdentitySet RoleGranted RoleRevoked
+            KeyCreated KeyRevoked QuotaSet BudgetsSet PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet
+            SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned
+            NodeKeyAdded NodeKeyRevoked NodeRemoved JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping
+            UsageMetered JobRequeued JobEnded
+        }
+    }
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject {
+    Platform,
+    Scope(ScopeId),
+    Key(KeyId),
+    Job(JobId),
+}

@@ -1,0 +1,11 @@
+//! Scheduling: the fleet, which job goes next, and where it goes.
+//!
+//! Pure and without prices; quota and budget are asked through `admit`. Reasons are computed on demand and
+//! are never events. Called by `decide` for submissions and for the controller's passes.
+
+pub mod admit;
+pub mod allocation;
+pub mod fleet;
+pub mod pass;
+pub mod place;
+pub mod why;

@@ -1,0 +1,137 @@
+//! Admission: does a job fit every quota and budget above it, now or ever?
+
+use crate::ledger::hold::Hold;
+use crate::meter::Exceeded;
+use crate::refusal::{Code, Refusal};
+use crate::state::State;
+use crate::tenancy::budget::{self, OverBudget};
+use crate::tenancy::scope::{Scope, ScopeId};
+use crate::time::{SECOND_MS, Time};
+use crate::workload::job::Admission;
+use crate::workload::spec::JobSpec;
+
+/// Refuses at once what could never be admitted as things stand: larger than a quota, dearer than a budget.
+pub fn refuse_for_ever(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) -> Result<(), Refusal> {
+    let vram_mib = spec.demand.vram_total_mib();
+    let amounts = spec.amounts(spec.demand.class.as_deref(), vram_mib);
+    for scope in state.tree.chain(owner) {
+        if let Some(exceeded) = scope.quota.first_exceeded(&Default::default(), &amounts) {
+            return Err(exceeds_quota(state, scope, &exceeded));
+        }
+    }
+    let admission = admission(state, owner, spec, cheapest_class(state, spec).as_deref(), vram_mib);
+    match first_over_budget(state, owner, &admission, at) {
+        Some((scope, over)) if over.for_this_period => Err(exceeds_budget(state, scope, &over, &admission)),
+        _ => Ok(()),
+    }
+}
+
+/// Admits the job on GPUs of `class` with `vram_mib` in all, or says what it waits for.
+pub fn admit(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>, vram_mib: u64, at: Time) -> Result<Admission, Refusal> {
+    if let Some(suspended) = state.tree.suspended_above(owner) {
+        let title = state.tree.title(suspended.id);
+        return Err(Refusal::new(Code::ScopeSuspended, format!("{title} is suspended")).hint(format!("it starts when {title} is resumed")));
+    }
+    let admission = admission(state, owner, spec, class, vram_mib);
+    for scope in state.tree.chain(owner) {
+        if let Some(exceeded) = scope.quota.first_exceeded(&scope.used, &admission.amounts) {
+            return Err(quota_in_use(state, scope, &exceeded));
+        }
+    }
+    match first_over_budget(state, owner, &admission, at) {
+        None => Ok(admission),
+        Some((scope, over)) => Err(budget_held(state, scope, &over, &admission)),
+    }
+}
+
+fn admission(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>, vram_mib: u64) -> Admission {
+    let hourly = state.prices.hourly(&spec.demand, class, vram_mib);
+    let mut hold = Hold {
+        account: state.account_of(owner),
+        left: Default::default(),
+        hourly,
+        gpu_milli: spec.demand.gpu_milli(),
+        class: class.map(Into::into),
+        sku: spec.sku.as_deref().map(Into::into),
+    };
+    // The grace period after the run-time limit is the job's too, so it is set aside with the rest.
+    hold.left = hold.cost_of((spec.run_time_s + u64::from(spec.grace_s)) * SECOND_MS);
+    Admission { amounts: spec.amounts(class, vram_mib), hold }
+}
+
+fn first_over_budget<'a>(state: &'a State, owner: ScopeId, admission: &Admission, at: Time) -> Option<(&'a Scope, OverBudget)> {
+    let (hold, ofs) = (&admission.hold, admission.hold.counted_as());
+    state.tree.chain(owner).filter(|scope| !scope.budgets.is_empty()).find_map(|scope| {
+        budget::first_exceeded(&scope.budgets, &scope.spending, &ofs, hold.left, at).map(|over| (scope, over))
+    })
+}
+
+/// The class on which the job would cost least, among those it accepts.
+fn cheapest_class(state: &State, spec: &JobSpec) -> Option<Box<str>> {
+    if spec.demand.gpus == 0 {
+        return None;
+    }
+    if spec.demand.class.is_some() {
+        return spec.demand.class.clone();
+    }
+    let classes = state.fleet.nodes().flat_map(|node| &node.gpus).map(|gpu| &gpu.facts.class);
+    classes.min_by_key(|class| state.prices.hourly(&spec.demand, Some(class), spec.demand.vram_total_mib())).cloned()
+}
+
+fn exceeds_quota(state: &State, scope: &Scope, over: &Exceeded) -> Refusal {
+    let title = state.tree.title(scope.id);
+    Refusal::new(Code::ExceedsQuota, format!("{} of {} asked, but {title} may have {} at most", over.asked, over.meter, over.limit))
+        .field(format!("/demand/{}", over.meter.resource.as_str()))
+        .hint(format!("ask for at most {} of {}, or have the quota of {title} raised", over.limit, over.meter))
+}
+
+fn quota_in_use(state: &State, scope: &Scope, over: &Exceeded) -> Refusal {
+    let title = state.tree.title(scope.id);
+    let free = over.limit.saturating_sub(over.used);
+    let sentence = if over.used > over.limit {
+        format!("{title} uses {} of {}, above its quota of {} since that was cut; nothing new starts until it falls", over.used, over.meter, over.limit)
+    } else {
+        format!("{title} uses {} of its {} of {}; {} more do not fit", over.used, over.limit, over.meter, over.asked)
+    };
+    let missing = (over.used + over.asked).saturating_sub(over.limit);
+    Refusal::new(Code::QuotaInUse, sentence)
+        .hint(format!("it starts when {missing} of {} are given back (free now: {free}), or when the quota of {title} is raised", over.meter))
+}
+
+fn budget_words(over: &OverBudget, admission: &Admission) -> String {
+    let of = over.budget.of();
+    let of = if of == crate::meter::Of::All { String::new() } else { format!(" for {of}") };
+    let cost = admission.hold.left;
+    match (over.budget.money_micros, over.budget.gpu_seconds) {
+        (Some(limit), _) => format!(
+            "up to {} would be spent, of a {} budget of {}{of} with {} spent and {} held",
+            cost.money,
+            over.budget.period.as_str(),
+            crate::money::Micros(i64::try_from(limit).unwrap_or(i64::MAX)),
+            over.spend.spent.money,
+            over.spend.held.money
+        ),
+        (None, limit) => format!(
+            "up to {} GPU-seconds would be used, of a {} budget of {}{of} with {} used and {} held",
+            cost.gpu_ms / 1000,
+            over.budget.period.as_str(),
+            limit.unwrap_or(0),
+            over.spend.spent.gpu_ms / 1000,
+            over.spend.held.gpu_ms / 1000
+        ),
+    }
+}
+
+fn exceeds_budget(state: &State, scope: &Scope, over: &OverBudget, admission: &Admission) -> Refusal {
+    let title = state.tree.title(scope.id);
+    let when = if over.for_ever { "" } else { ", or wait for the next period" };
+    Refusal::new(Code::ExceedsBudget, format!("{title}: {}", budget_words(over, admission)))
+        .field("/run_time_s")
+        .hint(format!("ask for a shorter run time or less, have the budget of {title} raised{when}"))
+}
+
+fn budget_held(state: &State, scope: &Scope, over: &OverBudget, admission: &Admission) -> Refusal {
+    let title = state.tree.title(scope.id);
+    Refusal::new(Code::BudgetHeld, format!("{title}: {}", budget_words(over, admission)))
+        .hint(format!("it starts when running jobs of {title} end and return what they do not use, or when the budget is raised"))
+}

@@ -1,0 +1,35 @@
+//! An allocation: slices given to a job for one attempt, on one node, until it ends.
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AllocationId, GpuId, JobId, NodeId};
+use crate::time::Time;
+use crate::workload::spec::Isolation;
+
+/// A part of one GPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Slice {
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub gpu: GpuId,
+    pub vram_mib: u64,
+    pub compute_permille: u16,
+}
+
+/// What a job was given, as decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allocation {
+    pub id: AllocationId,
+    pub job: JobId,
+    pub node: NodeId,
+    pub attempt: u32,
+    pub slices: Vec<Slice>,
+    pub cpu_milli: u32,
+    pub memory_mib: u64,
+    pub isolation: Isolation,
+    /// Why it has this isolation and no stronger one.
+    pub isolation_why: String,
+    pub placed: Time,
+    /// Run time metered and charged so far; the next interval begins here.
+    pub metered_ms: u64,
+}

@@ -1,0 +1,179 @@
+//! The fleet: nodes and their GPUs, and how much of each is given away.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::allocation::Allocation;
+use crate::id::{AllocationId, GpuId, NodeId};
+use crate::name;
+use crate::refusal::Refusal;
+use crate::tenancy::key::Digest;
+use crate::time::Time;
+use crate::workload::spec::Isolation;
+
+/// A device as its node found it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct GpuFacts {
+    /// The vendor's own identity of the device, unique in the world.
+    pub uuid: String,
+    pub vendor: String,
+    pub model: String,
+    /// What quotas and prices call it, such as `H100`.
+    #[cfg_attr(feature = "schema", schema(value_type = String))]
+    pub class: Box<str>,
+    pub vram_mib: u64,
+    /// Levels it can give, and for each why it can.
+    pub isolation: BTreeMap<Isolation, String>,
+}
+
+/// A machine as its agent found it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Inventory {
+    pub cpu_milli: u32,
+    pub memory_mib: u64,
+    pub gpus: Vec<GpuFacts>,
+}
+
+impl Inventory {
+    pub fn check(&self) -> Result<(), Refusal> {
+        if self.cpu_milli == 0 || self.memory_mib == 0 {
+            return Err(Refusal::invalid("/cpu_milli", "a node has at least some CPU and memory"));
+        }
+        if self.gpus.len() > 1024 {
+            return Err(Refusal::invalid("/gpus", "a node has at most 1024 GPUs"));
+        }
+        let mut uuids = BTreeSet::new();
+        for gpu in &self.gpus {
+            name::check(&gpu.class, "/gpus/class")?;
+            name::check_text(&gpu.model, 200, "/gpus/model")?;
+            name::check_text(&gpu.uuid, 200, "/gpus/uuid")?;
+            if gpu.uuid.is_empty() || !uuids.insert(&gpu.uuid) {
+                return Err(Refusal::invalid("/gpus/uuid", "each GPU has its own uuid"));
+            }
+            if gpu.vram_mib == 0 || gpu.vram_mib > 1 << 30 {
+                return Err(Refusal::invalid("/gpus/vram_mib", "a GPU has between 1 MiB and 1 PiB of memory"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A device and how much of it is given away.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Gpu {
+    pub id: GpuId,
+    pub facts: GpuFacts,
+    pub used_vram_mib: u64,
+    pub used_permille: u32,
+    /// Allocations with a slice of it.
+    pub holders: Vec<AllocationId>,
+    /// Seen at the node's last report.
+    pub present: bool,
+}
+
+/// Whether a node takes work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum NodeStatus {
+    /// Reachable, takes work.
+    Up,
+    /// Its lease ran out: its work was given up, and it takes none until it is heard of.
+    Lost,
+    /// An operator took it out of service; what runs goes on.
+    Cordoned,
+}
+
+/// A machine of the fleet.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    pub id: NodeId,
+    pub name: Box<str>,
+    pub joined: Time,
+    pub status: NodeStatus,
+    /// SHA-256 of the public keys the node may speak with; two while a key is rotated.
+    pub keys: Vec<Digest>,
+    pub cpu_milli: u32,
+    pub memory_mib: u64,
+    pub used_cpu_milli: u32,
+    pub used_memory_mib: u64,
+    pub gpus: Vec<Gpu>,
+    pub allocations: BTreeSet<AllocationId>,
+    pub revision: u64,
+}
+
+impl Node {
+    pub fn gpu(&self, id: GpuId) -> Option<&Gpu> {
+        self.gpus.iter().find(|gpu| gpu.id == id)
+    }
+}
+
+/// All nodes and living allocations.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Fleet {
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) allocations: BTreeMap<AllocationId, Allocation>,
+}
+
+impl Fleet {
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    pub fn allocation(&self, id: AllocationId) -> Option<&Allocation> {
+        self.allocations.get(&id)
+    }
+
+    pub fn allocations(&self) -> impl Iterator<Item = &Allocation> {
+        self.allocations.values()
+    }
+
+    pub fn allocations_on(&self, node: NodeId) -> impl Iterator<Item = &Allocation> {
+        self.nodes.get(&node).into_iter().flat_map(|node| &node.allocations).filter_map(|id| self.allocations.get(id))
+    }
+
+    pub fn find_gpu_by_uuid(&self, uuid: &str) -> Option<(&Node, &Gpu)> {
+        self.nodes.values().find_map(|node| node.gpus.iter().find(|gpu| gpu.facts.uuid == uuid).map(|gpu| (node, gpu)))
+    }
+
+    pub(crate) fn take(&mut self, allocation: &Allocation) {
+        let node = self.nodes.get_mut(&allocation.node).expect("INVARIANT: allocations stand on known nodes");
+        node.used_cpu_milli += allocation.cpu_milli;
+        node.used_memory_mib += allocation.memory_mib;
+        node.allocations.insert(allocation.id);
+        for slice in &allocation.slices {
+            let gpu = node.gpus.iter_mut().find(|gpu| gpu.id == slice.gpu).expect("INVARIANT: slices are of known GPUs");
+            gpu.used_vram_mib += slice.vram_mib;
+            gpu.used_permille += u32::from(slice.compute_permille);
+            gpu.holders.push(allocation.id);
+            // INVARIANT: no device is given away twice.
+            assert!(gpu.used_permille <= 1000 && gpu.used_vram_mib <= gpu.facts.vram_mib, "INVARIANT: {} over-committed", gpu.id);
+        }
+        self.allocations.insert(allocation.id, allocation.clone());
+    }
+
+    pub(crate) fn give_back(&mut self, id: AllocationId) -> Allocation {
+        let allocation = self.allocations.remove(&id).expect("INVARIANT: only living allocations end");
+        let node = self.nodes.get_mut(&allocation.node).expect("INVARIANT: allocations stand on known nodes");
+        node.used_cpu_milli -= allocation.cpu_milli;
+        node.used_memory_mib -= allocation.memory_mib;
+        node.allocations.remove(&id);
+        for slice in &allocation.slices {
+            let gpu = node.gpus.iter_mut().find(|gpu| gpu.id == slice.gpu).expect("INVARIANT: slices are of known GPUs");
+            gpu.used_vram_mib -= slice.vram_mib;
+            gpu.used_permille -= u32::from(slice.compute_permille);
+            gpu.holders.retain(|&holder| holder != id);
+        }
+        node.gpus.retain(|gpu| gpu.present || !gpu.holders.is_empty());
+        allocation
+    }
+}

@@ -1,0 +1,81 @@
+//! A pass over the queue, in commands of bounded work: each starts at most one job.
+
+use std::cmp::Reverse;
+use std::ops::Bound;
+
+use super::admit::admit;
+use super::allocation::Allocation;
+use super::place::places;
+use crate::event::Event;
+use crate::id::{AllocationId, Ids, JobId};
+use crate::refusal::Refusal;
+use crate::state::State;
+use crate::tenancy::scope::ScopeId;
+use crate::time::Time;
+use crate::workload::job::{Job, Phase};
+use crate::workload::spec::{JobSpec, Priority};
+
+/// Where a waiting job stands in the queue: higher priority first, then who came first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueKey(pub Reverse<Priority>, pub JobId);
+
+impl QueueKey {
+    pub fn of(job: &Job) -> Option<QueueKey> {
+        (job.phase == Phase::Queued).then_some(QueueKey(Reverse(job.spec.priority), job.id))
+    }
+}
+
+fn after(state: &State, cursor: Option<QueueKey>) -> impl Iterator<Item = QueueKey> {
+    let from = cursor.map_or(Bound::Unbounded, Bound::Excluded);
+    state.queue.range((from, Bound::Unbounded)).copied()
+}
+
+/// Where the next step of the pass goes on, after a step from `cursor` found none; none at the queue's end.
+pub fn next_cursor(state: &State, cursor: Option<QueueKey>, limit: usize) -> Option<QueueKey> {
+    let mut examined = after(state, cursor);
+    let last = examined.by_ref().take(limit.max(1)).last()?;
+    examined.next().map(|_| last)
+}
+
+/// Starts the first job after the cursor that can start, among at most `limit`.
+pub fn step(state: &State, cursor: Option<QueueKey>, limit: usize, ids: &mut Ids, at: Time) -> Vec<Event> {
+    for QueueKey(_, id) in after(state, cursor).take(limit) {
+        let job = &state.jobs[&id];
+        if let Ok(events) = start(state, ScopeId::User(job.owner), &job.spec, id, job.attempt, ids, at) {
+            return events;
+        }
+    }
+    Vec::new()
+}
+
+/// Admits and places one job together, or says what it waits for.
+pub fn start(state: &State, owner: ScopeId, spec: &JobSpec, job: JobId, attempt: u32, ids: &mut Ids, at: Time) -> Result<Vec<Event>, Refusal> {
+    // Quota over everything is asked first: it is cheap, and it is the answer users most often need.
+    let mut waits_for = match admit(state, owner, spec, spec.demand.class.as_deref(), spec.demand.vram_total_mib(), at) {
+        Ok(_) => Refusal::not_found(),
+        Err(refusal) => return Err(refusal),
+    };
+    for place in places(state, owner, spec)? {
+        let vram_mib = place.slices.iter().map(|slice| slice.vram_mib).sum();
+        match admit(state, owner, spec, place.class.as_deref(), vram_mib, at) {
+            Err(refusal) => waits_for = refusal,
+            Ok(admission) => {
+                let allocation = Allocation {
+                    id: AllocationId(ids.take()),
+                    job,
+                    node: place.node,
+                    attempt,
+                    slices: place.slices,
+                    cpu_milli: spec.demand.cpu_milli,
+                    memory_mib: spec.demand.memory_mib,
+                    isolation: place.isolation,
+                    isolation_why: place.isolation_why,
+                    placed: at,
+                    metered_ms: 0,
+                };
+                return Ok(vec![Event::JobAdmitted { job, admission }, Event::JobPlaced { job, allocation }]);
+            }
+        }
+    }
+    Err(waits_for)
+}

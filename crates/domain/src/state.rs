@@ -1,0 +1,126 @@
+//! The state: the fold of all events, holding only what is live.
+//!
+//! `apply` trusts events: they were decided against this very state. It asserts invariants and never refuses.
+
+mod apply;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{JobId, JoinTokenId, SecretId, UserId};
+use crate::ledger::account::{AccountId, Accounts};
+use crate::ledger::price::Prices;
+use crate::refusal::Refusal;
+use crate::schedule::fleet::Fleet;
+use crate::schedule::pass::QueueKey;
+use crate::tenancy::key::{Digest, Keys};
+use crate::tenancy::scope::{Scope, ScopeId};
+use crate::tenancy::tree::Tree;
+use crate::time::Time;
+use crate::workload::job::{DoneJob, Job};
+use crate::workload::spec::Sku;
+
+/// The version of the snapshot encoding; a snapshot of another version is not read, the journal is replayed.
+pub const SNAPSHOT_FORMAT: u32 = 1;
+
+/// Everything that is live.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    pub name: String,
+    pub tree: Tree,
+    pub keys: Keys,
+    #[serde(with = "secrets_as_rows")]
+    pub secrets: BTreeMap<(ScopeId, String), SecretId>,
+    pub prices: Prices,
+    pub skus: BTreeMap<String, Sku>,
+    pub accounts: Accounts,
+    pub join_tokens: BTreeMap<JoinTokenId, JoinToken>,
+    pub fleet: Fleet,
+    #[serde(with = "jobs_as_rows")]
+    pub jobs: BTreeMap<JobId, Job>,
+    /// Waiting jobs in the order they are tried.
+    #[serde(skip)]
+    pub queue: BTreeSet<QueueKey>,
+    /// Live jobs by owner.
+    #[serde(skip)]
+    pub jobs_by_owner: BTreeMap<UserId, BTreeSet<JobId>>,
+    /// No id above this was ever given.
+    pub last_id: u64,
+}
+
+/// A token with which one node may join, once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinToken {
+    pub digest: Digest,
+    pub expires: Time,
+}
+
+/// What left the live state and belongs into history.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Retired {
+    Job { scope: String, job: Box<DoneJob> },
+    Scope { path: String, closed: Time, scope: Box<Scope> },
+}
+
+impl State {
+    pub fn job(&self, id: JobId) -> Result<&Job, Refusal> {
+        self.jobs.get(&id).ok_or_else(Refusal::not_found)
+    }
+
+    /// The account that pays for a scope's jobs.
+    pub fn account_of(&self, scope: ScopeId) -> AccountId {
+        self.tree.tenant_of(scope).map_or(AccountId::Internal, AccountId::Tenant)
+    }
+
+    /// The secret a user means by a name: its own, else the nearest one above.
+    pub fn secret(&self, user: UserId, name: &str) -> Option<SecretId> {
+        self.tree.chain(ScopeId::User(user)).find_map(|scope| self.secrets.get(&(scope.id, name.to_owned())).copied())
+    }
+
+    /// Jobs of a scope and everything below it.
+    pub fn jobs_within(&self, scope: ScopeId) -> impl Iterator<Item = &Job> {
+        let users = self.tree.subtree(scope).into_iter().filter_map(|id| match id {
+            ScopeId::User(user) => Some(user),
+            _ => None,
+        });
+        users.flat_map(|user| self.jobs_by_owner.get(&user).into_iter().flatten()).filter_map(|id| self.jobs.get(id))
+    }
+
+    /// Restores what a snapshot leaves out.
+    pub fn rebuild_indexes(&mut self) {
+        self.queue = self.jobs.values().filter_map(QueueKey::of).collect();
+        self.jobs_by_owner.clear();
+        for job in self.jobs.values() {
+            self.jobs_by_owner.entry(job.owner).or_default().insert(job.id);
+        }
+    }
+}
+
+mod secrets_as_rows {
+    use super::*;
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(map: &BTreeMap<(ScopeId, String), SecretId>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map.iter().map(|((scope, name), secret)| (scope, name, secret)))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<(ScopeId, String), SecretId>, D::Error> {
+        let rows = Vec::<(ScopeId, String, SecretId)>::deserialize(deserializer)?;
+        Ok(rows.into_iter().map(|(scope, name, secret)| ((scope, name), secret)).collect())
+    }
+}
+
+mod jobs_as_rows {
+    use super::*;
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(map: &BTreeMap<JobId, Job>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map.values())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<JobId, Job>, D::Error> {
+        let rows = Vec::<Job>::deserialize(deserializer)?;
+        Ok(rows.into_iter().map(|job| (job.id, job)).collect())
+    }
+}

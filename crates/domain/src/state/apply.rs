@@ -1,0 +1,352 @@
+//! Folding events into the state. One arm an event; each says what changed and nothing decides.
+
+use std::sync::Arc;
+
+use super::{JoinToken, Retired, State};
+use crate::event::{Charge, Event};
+use crate::id::{GpuId, JobId, NodeId, UserId};
+use crate::schedule::fleet::{Gpu, Inventory, Node, NodeStatus};
+use crate::schedule::pass::QueueKey;
+use crate::tenancy::budget::Cost;
+use crate::tenancy::scope::{Scope, ScopeId};
+use crate::time::Time;
+use crate::workload::job::{Admission, DoneJob, Job, Outcome, Phase};
+use crate::workload::spec::JobSpec;
+
+impl State {
+    /// Takes in one event; gives what thereby left the live state.
+    pub fn apply(&mut self, at: Time, event: &Event) -> Option<Retired> {
+        match event {
+            Event::PlatformFounded { name, prices } => {
+                self.name.clone_from(name);
+                self.prices = prices.clone();
+                self.tree.insert(Scope::new(ScopeId::Platform, None, "platform", at));
+            }
+            Event::ScopeCreated { scope, parent, name, user } => {
+                self.saw_id(scope_number(*scope));
+                let mut new = Scope::new(*scope, Some(*parent), name, at);
+                new.user.clone_from(user);
+                self.tree.insert(new);
+            }
+            Event::ScopeSuspended { scope } => self.change(*scope, |scope| scope.suspended = true),
+            Event::ScopeResumed { scope } => self.change(*scope, |scope| scope.suspended = false),
+            Event::ScopeMoved { scope, parent } => self.move_scope(*scope, *parent),
+            Event::ScopeClosed { scope } => return Some(self.close_scope(at, *scope)),
+            Event::IdentitySet { user, identity } => {
+                let mut scope = self.tree.remove(ScopeId::User(*user));
+                if let Some(facts) = &mut scope.user {
+                    facts.identity.clone_from(identity);
+                }
+                scope.revision += 1;
+                self.tree.insert(scope);
+            }
+            Event::RoleGranted { scope, user, role } => self.change(*scope, |scope| {
+                scope.roles.entry(*user).or_default().insert(*role);
+            }),
+            Event::RoleRevoked { scope, user, role } => self.change(*scope, |scope| {
+                if let Some(roles) = scope.roles.get_mut(user) {
+                    roles.remove(role);
+                    if roles.is_empty() {
+                        scope.roles.remove(user);
+                    }
+                }
+            }),
+            Event::KeyCreated { key } => {
+                self.saw_id(key.id.0);
+                self.keys.insert(key.clone());
+            }
+            Event::KeyRevoked { key } => self.keys.remove(*key),
+            Event::QuotaSet { scope, quota } => self.change(*scope, |scope| scope.quota = quota.clone()),
+            Event::BudgetsSet { scope, budgets } => self.change(*scope, |scope| scope.budgets = budgets.clone()),
+            Event::PolicySet { scope, policy } => self.change(*scope, |scope| scope.policy = policy.clone()),
+            Event::RulesSet { scope, rules } => self.change(*scope, |scope| scope.rules = rules.clone()),
+            Event::SecretStored { scope, name, secret } => {
+                self.saw_id(secret.0);
+                self.secrets.insert((*scope, name.clone()), *secret);
+            }
+            Event::SecretErased { scope, name, .. } => {
+                self.secrets.remove(&(*scope, name.clone()));
+            }
+            Event::AccessRefused { .. } => {}
+            Event::PricesSet { prices } => self.prices = prices.clone(),
+            Event::SkuDefined { sku } => {
+                self.skus.insert(sku.name.clone(), sku.clone());
+            }
+            Event::SkuRemoved { name } => {
+                self.skus.remove(name);
+            }
+
+            Event::JoinTokenCreated { token, digest, expires } => {
+                self.saw_id(token.0);
+                self.join_tokens.retain(|_, token| token.expires > at);
+                self.join_tokens.insert(*token, JoinToken { digest: *digest, expires: *expires });
+            }
+            Event::NodeJoined { node, name, key, token } => {
+                self.saw_id(node.0);
+                self.join_tokens.remove(token);
+                self.fleet.nodes.insert(*node, new_node(*node, name, *key, at));
+            }
+            Event::NodeInventoried { node, inventory, gpus } => self.inventory(*node, inventory, gpus),
+            Event::NodeLost { node } => self.change_node(*node, |node| node.status = NodeStatus::Lost),
+            Event::NodeReturned { node } | Event::NodeUncordoned { node } => self.change_node(*node, |node| node.status = NodeStatus::Up),
+            Event::NodeCordoned { node } => self.change_node(*node, |node| node.status = NodeStatus::Cordoned),
+            Event::NodeKeyAdded { node, key } => self.change_node(*node, |node| node.keys.push(*key)),
+            Event::NodeKeyRevoked { node, key } => self.change_node(*node, |node| node.keys.retain(|known| known != key)),
+            Event::NodeRemoved { node } => {
+                self.fleet.nodes.remove(node);
+            }
+
+            Event::JobSubmitted { job, owner, spec } => self.submit(at, *job, *owner, spec),
+            Event::JobAdmitted { job, admission } => self.admit(at, *job, admission),
+            Event::JobPlaced { job, allocation } => {
+                self.saw_id(allocation.id.0);
+                self.fleet.take(allocation);
+                self.change_job(at, *job, Phase::Placed, |job| job.allocation = Some(allocation.id));
+            }
+            Event::JobStarting { job } => self.change_job(at, *job, Phase::Starting, |_| {}),
+            Event::JobRunning { job } => self.change_job(at, *job, Phase::Running, |job| job.started = job.started.or(Some(at))),
+            Event::JobStopping { job, reason } => self.change_job(at, *job, Phase::Stopping, |job| job.stop = Some(*reason)),
+            Event::UsageMetered { charges, .. } => charges.iter().for_each(|charge| self.charge(at, charge)),
+            Event::JobRequeued { job, .. } => self.requeue(at, *job),
+            Event::JobEnded { job, outcome } => return Some(self.end_job(at, *job, outcome)),
+        }
+        None
+    }
+
+    fn saw_id(&mut self, number: u64) {
+        self.last_id = self.last_id.max(number);
+    }
+
+    fn change(&mut self, scope: ScopeId, change: impl FnOnce(&mut Scope)) {
+        let scope = self.tree.get_mut(scope);
+        change(scope);
+        scope.revision += 1;
+    }
+
+    fn change_node(&mut self, node: NodeId, change: impl FnOnce(&mut Node)) {
+        let node = self.fleet.nodes.get_mut(&node).expect("INVARIANT: events name known nodes");
+        change(node);
+        node.revision += 1;
+    }
+
+    fn change_job(&mut self, at: Time, id: JobId, phase: Phase, change: impl FnOnce(&mut Job)) {
+        let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
+        job.phase = phase;
+        job.since = at;
+        change(job);
+    }
+
+    fn move_scope(&mut self, id: ScopeId, parent: ScopeId) {
+        let moved = self.tree.get_mut(id);
+        let (used, spending, old) = (moved.used.clone(), moved.spending.clone(), moved.parent);
+        moved.revision += 1;
+        let crosses = self.tree.tenant_of(id) != self.tree.tenant_of(parent);
+        let (before, after) = (old.map_or(vec![], |old| self.ids_up(old)), self.ids_up(parent));
+        // Common ancestors keep their counts.
+        for &scope in before.iter().filter(|scope| !after.contains(scope)) {
+            let scope = self.tree.get_mut(scope);
+            scope.used.remove(&used);
+            scope.spending.release_all_held_of(&spending);
+        }
+        for &scope in after.iter().filter(|scope| !before.contains(scope)) {
+            let scope = self.tree.get_mut(scope);
+            scope.used.add(&used);
+            scope.spending.hold_all_held_of(&spending);
+        }
+        self.tree.rehang(id, parent);
+        if crosses {
+            self.drop_grants_outside(id);
+        }
+    }
+
+    fn ids_up(&self, id: ScopeId) -> Vec<ScopeId> {
+        self.tree.chain(id).map(|scope| scope.id).collect()
+    }
+
+    /// After a move into another tenant no user keeps a role in the old one, nor strangers one here.
+    fn drop_grants_outside(&mut self, moved: ScopeId) {
+        let inside = self.tree.subtree(moved);
+        let users: Vec<UserId> = inside.iter().filter_map(|scope| if let ScopeId::User(user) = scope { Some(*user) } else { None }).collect();
+        let all: Vec<ScopeId> = self.tree.iter().map(|scope| scope.id).collect();
+        for id in all {
+            let within = inside.contains(&id);
+            let staff: Vec<UserId> =
+                self.tree.get_mut(id).roles.keys().copied().filter(|user| within != users.contains(user)).collect();
+            let strangers = staff.into_iter().filter(|&user| self.tree.tenant_of(ScopeId::User(user)).is_some());
+            for user in strangers.collect::<Vec<_>>() {
+                self.tree.get_mut(id).roles.remove(&user);
+            }
+        }
+    }
+
+    fn close_scope(&mut self, at: Time, id: ScopeId) -> Retired {
+        let path = self.tree.path(id);
+        if let ScopeId::User(user) = id {
+            let keys: Vec<_> = self.keys.of_user(user).map(|key| key.id).collect();
+            keys.into_iter().for_each(|key| self.keys.remove(key));
+            for holder in self.tree.iter().filter(|scope| scope.roles.contains_key(&user)).map(|scope| scope.id).collect::<Vec<_>>() {
+                self.tree.get_mut(holder).roles.remove(&user);
+            }
+        }
+        self.secrets.retain(|(scope, _), _| *scope != id);
+        Retired::Scope { path, closed: at, scope: Box::new(self.tree.remove(id)) }
+    }
+
+    fn inventory(&mut self, id: NodeId, inventory: &Inventory, gpus: &[GpuId]) {
+        gpus.iter().for_each(|gpu| self.last_id = self.last_id.max(gpu.0));
+        let node = self.fleet.nodes.get_mut(&id).expect("INVARIANT: events name known nodes");
+        node.cpu_milli = inventory.cpu_milli;
+        node.memory_mib = inventory.memory_mib;
+        node.revision += 1;
+        node.gpus.iter_mut().for_each(|gpu| gpu.present = false);
+        for (facts, &gpu) in inventory.gpus.iter().zip(gpus) {
+            match node.gpus.iter_mut().find(|known| known.id == gpu) {
+                Some(known) => {
+                    known.facts.clone_from(facts);
+                    known.present = true;
+                }
+                None => node.gpus.push(Gpu { id: gpu, facts: facts.clone(), used_vram_mib: 0, used_permille: 0, holders: vec![], present: true }),
+            }
+        }
+        node.gpus.retain(|gpu| gpu.present || !gpu.holders.is_empty());
+    }
+
+    fn submit(&mut self, at: Time, id: JobId, owner: UserId, spec: &Arc<JobSpec>) {
+        self.saw_id(id.0);
+        let job = Job {
+            id,
+            owner,
+            spec: spec.clone(),
+            submitted: at,
+            phase: Phase::Queued,
+            since: at,
+            attempt: 1,
+            admission: None,
+            allocation: None,
+            stop: None,
+            started: None,
+            charged: Cost::default(),
+            ran_ms: 0,
+        };
+        self.queue.extend(QueueKey::of(&job));
+        self.jobs_by_owner.entry(owner).or_default().insert(id);
+        self.jobs.insert(id, job);
+    }
+
+    fn admit(&mut self, at: Time, id: JobId, admission: &Admission) {
+        let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
+        if let Some(key) = QueueKey::of(job) {
+            self.queue.remove(&key);
+        }
+        job.phase = Phase::Admitted;
+        job.since = at;
+        job.admission = Some(admission.clone());
+        let owner = ScopeId::User(job.owner);
+        let (hold, ofs) = (&admission.hold, admission.hold.counted_as());
+        self.accounts.hold(hold.account, hold.left.money);
+        self.tree.for_chain(owner, |scope| {
+            scope.used.add(&admission.amounts);
+            scope.spending.hold(&ofs, at, hold.left);
+        });
+    }
+
+    fn charge(&mut self, at: Time, charge: &Charge) {
+        self.accounts.post(&charge.posting);
+        let allocation = self.fleet.allocations.get_mut(&charge.allocation).expect("INVARIANT: charges are of living allocations");
+        // INVARIANT: intervals tile the allocation: no gap, no overlap.
+        assert_eq!(allocation.metered_ms, charge.from_ms, "INVARIANT: intervals follow one another");
+        allocation.metered_ms = charge.to_ms;
+        let job = self.jobs.get_mut(&charge.job).expect("INVARIANT: events name live jobs");
+        job.charged.money.0 += charge.cost.money.0;
+        job.charged.gpu_ms += charge.cost.gpu_ms;
+        job.ran_ms += charge.to_ms - charge.from_ms;
+        let hold = &mut job.admission.as_mut().expect("INVARIANT: what runs is admitted").hold;
+        hold.left.money.0 -= charge.cost.money.0;
+        hold.left.gpu_ms -= charge.cost.gpu_ms;
+        assert!(hold.left.money.0 >= 0, "INVARIANT: a charge never passes its hold");
+        self.accounts.release(hold.account, charge.cost.money);
+        let (ofs, owner) = (hold.counted_as(), job.owner);
+        self.tree.for_chain(ScopeId::User(owner), |scope| scope.spending.settle(&ofs, at, charge.cost));
+    }
+
+    /// Gives back everything an attempt holds: slices, quota, money.
+    fn release(&mut self, at: Time, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
+        if let Some(allocation) = job.allocation.take() {
+            self.fleet.give_back(allocation);
+        }
+        let Some(admission) = job.admission.take() else { return };
+        let (hold, ofs) = (&admission.hold, admission.hold.counted_as());
+        self.accounts.release(hold.account, hold.left.money);
+        self.tree.for_chain(ScopeId::User(job.owner), |scope| {
+            scope.used.remove(&admission.amounts);
+            scope.spending.release(&ofs, at, hold.left);
+        });
+    }
+
+    fn requeue(&mut self, at: Time, id: JobId) {
+        self.release(at, id);
+        self.change_job(at, id, Phase::Queued, |job| {
+            job.attempt += 1;
+            job.stop = None;
+        });
+        self.queue.extend(QueueKey::of(&self.jobs[&id]));
+    }
+
+    fn end_job(&mut self, at: Time, id: JobId, outcome: &Outcome) -> Retired {
+        let allocation = self.jobs[&id].allocation;
+        let node = allocation.and_then(|allocation| self.fleet.allocation(allocation)).map(|allocation| allocation.node);
+        if let Some(key) = QueueKey::of(&self.jobs[&id]) {
+            self.queue.remove(&key);
+        }
+        self.release(at, id);
+        let job = self.jobs.remove(&id).expect("INVARIANT: events name live jobs");
+        if let Some(jobs) = self.jobs_by_owner.get_mut(&job.owner) {
+            jobs.remove(&id);
+            if jobs.is_empty() {
+                self.jobs_by_owner.remove(&job.owner);
+            }
+        }
+        let done = DoneJob {
+            id,
+            owner: job.owner,
+            spec: job.spec,
+            submitted: job.submitted,
+            started: job.started,
+            ended: at,
+            attempts: job.attempt,
+            outcome: outcome.clone(),
+            charged: job.charged,
+            ran_ms: job.ran_ms,
+            allocation,
+            node,
+        };
+        Retired::Job { scope: self.tree.path(ScopeId::User(job.owner)), job: Box::new(done) }
+    }
+}
+
+fn new_node(id: NodeId, name: &str, key: crate::tenancy::key::Digest, joined: Time) -> Node {
+    Node {
+        id,
+        name: name.into(),
+        joined,
+        status: NodeStatus::Up,
+        keys: vec![key],
+        cpu_milli: 0,
+        memory_mib: 0,
+        used_cpu_milli: 0,
+        used_memory_mib: 0,
+        gpus: Vec::new(),
+        allocations: Default::default(),
+        revision: 1,
+    }
+}
+
+fn scope_number(scope: ScopeId) -> u64 {
+    match scope {
+        ScopeId::Platform => 0,
+        ScopeId::Tenant(id) => id.0,
+        ScopeId::Subscriber(id) => id.0,
+        ScopeId::User(id) => id.0,
+    }
+}

@@ -1,0 +1,13 @@
+//! Tenancy: Platform → Tenant → Subscriber → User, what each may use, and who may do what where.
+//!
+//! Absent: jobs and devices; a scope only counts what it is told is in use.
+
+pub mod authorize;
+pub mod budget;
+pub mod decide;
+pub mod key;
+pub mod policy;
+pub mod role;
+pub mod rule;
+pub mod scope;
+pub mod tree;

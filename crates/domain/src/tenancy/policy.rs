@@ -1,0 +1,96 @@
+//! Policy: what is allowed at all. Each scope may narrow; a request must satisfy every scope above it.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::refusal::{Code, Refusal};
+use crate::workload::spec::{Isolation, JobSpec, Kind, Priority};
+
+/// What jobs of a scope may ask for. An absent field says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Policy {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<BTreeSet<Kind>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priorities: Option<BTreeSet<Priority>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub classes: Option<BTreeSet<Box<str>>>,
+    /// No job here runs, and no neighbour is accepted, below this level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_isolation: Option<Isolation>,
+    /// Consent to share a device with other tenants at `guarded`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_guarded: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_run_time_s: Option<u64>,
+    /// The largest share of one GPU a slice may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_compute_permille: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_vram_mib_per_job: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_gpus_per_job: Option<u32>,
+}
+
+impl Policy {
+    pub fn check(&self) -> Result<(), Refusal> {
+        for class in self.classes.iter().flatten() {
+            crate::name::check(class, "/classes")?;
+        }
+        if self.max_compute_permille.is_some_and(|share| share == 0 || share > 1000) {
+            return Err(Refusal::invalid("/max_compute_permille", "a share is 1 to 1000 thousandths of a GPU"));
+        }
+        if self.max_run_time_s == Some(0) {
+            return Err(Refusal::invalid("/max_run_time_s", "a run-time limit of zero would allow no job; suspend the scope instead"));
+        }
+        Ok(())
+    }
+
+    /// What in the job this policy excludes, as field and sentence.
+    pub fn excludes(&self, spec: &JobSpec) -> Option<(&'static str, String)> {
+        let demand = &spec.demand;
+        if self.kinds.as_ref().is_some_and(|kinds| !kinds.contains(&spec.kind)) {
+            return Some(("/kind", format!("jobs of kind {} are not allowed", spec.kind.as_str())));
+        }
+        if self.priorities.as_ref().is_some_and(|all| !all.contains(&spec.priority)) {
+            return Some(("/priority", format!("priority {} is not allowed", spec.priority.as_str())));
+        }
+        if let (Some(classes), Some(class)) = (&self.classes, &demand.class) {
+            if !classes.contains(class) {
+                return Some(("/demand/class", format!("GPU class {class} is not allowed")));
+            }
+        }
+        if let (Some(max), limit) = (self.max_run_time_s, spec.run_time_s) {
+            if limit > max {
+                return Some(("/run_time_s", format!("a run time of {limit} s is above the {max} s allowed")));
+            }
+        }
+        if let Some(max) = self.max_compute_permille {
+            if demand.gpus > 0 && demand.compute_permille > max {
+                return Some(("/demand/compute_permille", format!("{} ‰ of a GPU is above the {max} ‰ allowed", demand.compute_permille)));
+            }
+        }
+        if let Some(max) = self.max_vram_mib_per_job {
+            if demand.vram_total_mib() > max {
+                return Some(("/demand/vram_mib", format!("{} MiB of VRAM is above the {max} MiB allowed per job", demand.vram_total_mib())));
+            }
+        }
+        if let Some(max) = self.max_gpus_per_job {
+            if demand.gpus > max {
+                return Some(("/demand/gpus", format!("{} GPUs are above the {max} allowed per job", demand.gpus)));
+            }
+        }
+        None
+    }
+
+    pub(crate) fn refuse(&self, spec: &JobSpec, whose: &str) -> Result<(), Refusal> {
+        match self.excludes(spec) {
+            None => Ok(()),
+            Some((field, sentence)) => Err(Refusal::new(Code::PolicyExcludes, format!("{sentence} by the policy of {whose}"))
+                .field(field)
+                .hint(format!("ask for less, or ask an operator of {whose} to widen its policy"))),
+        }
+    }
+}

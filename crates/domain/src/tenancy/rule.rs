@@ -1,0 +1,171 @@
+//! Rules: what operators forbid at a scope beyond roles and policy, in Cedar, checked against a schema.
+//! A rule can only forbid: permission comes from roles alone, so nobody writes themselves a right.
+
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
+
+use cedar_policy::{
+    Authorizer, Context, Decision, Effect, Entities, Entity, EntityUid, PolicySet, Request, RestrictedExpression, Schema, ValidationMode,
+    Validator,
+};
+use serde::{Deserialize, Serialize};
+
+use super::role::Action;
+use super::scope::ScopeId;
+use super::tree::Tree;
+use crate::id::UserId;
+use crate::refusal::{Code, Refusal};
+use crate::time::{HOUR_MS, Time};
+use crate::workload::spec::JobSpec;
+
+const MAX_RULE_BYTES: usize = 64 * 1024;
+const MAX_RULES: usize = 200;
+
+fn schema() -> &'static Schema {
+    static SCHEMA: OnceLock<Schema> = OnceLock::new();
+    SCHEMA.get_or_init(|| Schema::from_cedarschema_str(include_str!("rules.cedarschema")).expect("rules.cedarschema parses").0)
+}
+
+/// The rules of one scope: the text its operators wrote, and its parsed form.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub struct Rules {
+    text: String,
+    parsed: Option<Arc<PolicySet>>,
+}
+
+impl PartialEq for Rules {
+    fn eq(&self, other: &Rules) -> bool {
+        self.text == other.text
+    }
+}
+
+impl From<String> for Rules {
+    /// For text that was accepted before: an unreadable rule forbids everything rather than nothing.
+    fn from(text: String) -> Rules {
+        if text.is_empty() {
+            return Rules::default();
+        }
+        let parsed = PolicySet::from_str(&text).or_else(|_| PolicySet::from_str("forbid (principal, action, resource);"));
+        Rules { parsed: parsed.ok().map(Arc::new), text }
+    }
+}
+
+impl From<Rules> for String {
+    fn from(rules: Rules) -> String {
+        rules.text
+    }
+}
+
+impl Rules {
+    /// Reads rules written by a person.
+    pub fn parse(text: &str) -> Result<Rules, Refusal> {
+        let bad = |sentence: String| Refusal::new(Code::InvalidRule, sentence).field("/rules");
+        if text.len() > MAX_RULE_BYTES {
+            return Err(bad(format!("rules are longer than {MAX_RULE_BYTES} bytes")));
+        }
+        let policies = PolicySet::from_str(text).map_err(|error| bad(format!("the rules do not parse: {error}")))?;
+        if policies.policies().count() + policies.templates().count() > MAX_RULES {
+            return Err(bad(format!("there are more than {MAX_RULES} rules")));
+        }
+        if policies.policies().any(|policy| policy.effect() == Effect::Permit) || policies.templates().next().is_some() {
+            return Err(bad("rules only forbid; permission is given by roles".into()).hint("write forbid (…), and grant a role where more is needed"));
+        }
+        let result = Validator::new(schema().clone()).validate(&policies, ValidationMode::Strict);
+        if let Some(error) = result.validation_errors().next() {
+            return Err(bad(format!("the rules do not match the schema: {error}")));
+        }
+        Ok(Rules { text: text.to_owned(), parsed: (!text.trim().is_empty()).then(|| Arc::new(policies)) })
+    }
+
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.parsed.is_none()
+    }
+}
+
+fn uid(kind: &str, id: impl std::fmt::Display) -> EntityUid {
+    EntityUid::from_str(&format!("{kind}::\"{id}\"")).expect("ids are plain names")
+}
+
+fn ask_context(spec: &JobSpec, at: Time) -> Context {
+    let text = |s: &str| RestrictedExpression::new_string(s.to_owned());
+    let long = |n: u64| RestrictedExpression::new_long(i64::try_from(n).unwrap_or(i64::MAX));
+    let demand = &spec.demand;
+    let mut pairs = vec![
+        ("kind".to_owned(), text(spec.kind.as_str())),
+        ("priority".to_owned(), text(spec.priority.as_str())),
+        ("isolation".to_owned(), text(demand.isolation.as_str())),
+        ("gpus".to_owned(), long(demand.gpus.into())),
+        ("compute_permille".to_owned(), long(demand.compute_permille.into())),
+        ("vram_mib".to_owned(), long(demand.vram_mib)),
+        ("cpu_milli".to_owned(), long(demand.cpu_milli.into())),
+        ("memory_mib".to_owned(), long(demand.memory_mib)),
+        ("run_time_s".to_owned(), long(spec.run_time_s)),
+        ("hour_utc".to_owned(), long((at.0.rem_euclid(24 * HOUR_MS as i64) / HOUR_MS as i64) as u64)),
+    ];
+    if let Some(class) = &demand.class {
+        pairs.push(("class".to_owned(), text(class)));
+    }
+    Context::from_pairs(pairs).expect("distinct attributes")
+}
+
+/// Asks every rule from the resource's scope up to the platform. Costs nothing where no rules are written.
+pub fn check(tree: &Tree, user: UserId, action: Action, scope: ScopeId, ask: Option<&JobSpec>, at: Time) -> Result<(), Refusal> {
+    if tree.chain(scope).all(|s| s.rules.is_empty()) {
+        return Ok(());
+    }
+    let entities = entities(tree, user, scope);
+    let context = ask.map_or_else(Context::empty, |spec| ask_context(spec, at));
+    let request = Request::new(uid("User", user), uid("Action", action.as_str()), uid("Scope", scope), context, None);
+    let request = request.expect("no schema to violate");
+    for holder in tree.chain(scope) {
+        let Some(rules) = &holder.rules.parsed else { continue };
+        // Rules only forbid, so each is asked under a permit for everything: "deny" then means a rule spoke,
+        // and a rule that fails to evaluate counts as having spoken.
+        let mut policies = (**rules).clone();
+        let permit = cedar_policy::Policy::parse(None, "permit (principal, action, resource);").expect("a constant");
+        policies.add(permit.new_id(cedar_policy::PolicyId::new("tenure-base"))).expect("a fresh name");
+        let response = Authorizer::new().is_authorized(&request, &policies, &entities);
+        let erred = response.diagnostics().errors().next().is_some();
+        if response.decision() == Decision::Deny || erred {
+            let named = response.diagnostics().reason().map(|id| rule_name(rules, id)).next();
+            let which = named.map_or_else(|| "a rule".into(), |name| format!("rule {name}"));
+            return Err(Refusal::new(Code::ForbiddenByRule, format!("{which} of {} forbids {}", tree.title(holder.id), action.as_str()))
+                .hint(format!("an operator of {} can change its rules", tree.title(holder.id))));
+        }
+    }
+    Ok(())
+}
+
+fn rule_name(rules: &PolicySet, id: &cedar_policy::PolicyId) -> String {
+    let annotated = rules.policy(id).and_then(|policy| policy.annotation("id"));
+    annotated.map_or_else(|| id.to_string(), str::to_owned)
+}
+
+fn entities(tree: &Tree, user: UserId, scope: ScopeId) -> Entities {
+    let text = |s: &str| RestrictedExpression::new_string(s.to_owned());
+    let mut seen = std::collections::BTreeSet::new();
+    let mut all = Vec::new();
+    for place in tree.chain(scope).chain(tree.chain(ScopeId::User(user))) {
+        if !seen.insert(place.id) {
+            continue;
+        }
+        let attributes = [("level".to_owned(), text(place.id.level().as_str())), ("name".to_owned(), text(&place.name))];
+        let parents = place.parent.map(|parent| uid("Scope", parent)).into_iter().collect();
+        all.push(Entity::new(uid("Scope", place.id), attributes.into(), parents).expect("plain attributes"));
+    }
+    if let Some(person) = tree.get(ScopeId::User(user)) {
+        let kind = person.user.as_ref().map_or("person", |facts| match facts.kind {
+            super::scope::UserKind::Person => "person",
+            super::scope::UserKind::Service => "service",
+        });
+        let attributes = [("kind".to_owned(), text(kind)), ("name".to_owned(), text(&person.name))];
+        let parents = person.parent.map(|parent| uid("Scope", parent)).into_iter().collect();
+        all.push(Entity::new(uid("User", user), attributes.into(), parents).expect("plain attributes"));
+    }
+    Entities::from_entities(all, None).expect("the tree has no cycles")
+}

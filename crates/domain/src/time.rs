@@ -1,0 +1,86 @@
+//! Moments and lengths. A moment is milliseconds since 1970 UTC and only ever arrives inside a command;
+//! zones matter where people read and write, never here.
+
+use serde::{Deserialize, Serialize};
+
+pub const SECOND_MS: u64 = 1000;
+pub const HOUR_MS: u64 = 3_600_000;
+
+/// A moment: milliseconds since the Unix epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Time(pub i64);
+
+impl Time {
+    pub fn plus_ms(self, ms: u64) -> Time {
+        Time(self.0.saturating_add_unsigned(ms))
+    }
+
+    /// Milliseconds from `earlier` to here; zero when the clock went backwards.
+    pub fn since_ms(self, earlier: Time) -> u64 {
+        u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
+    }
+
+    /// RFC 3339 in UTC, for sentences a person reads.
+    pub fn rfc3339(self) -> String {
+        jiff::Timestamp::from_millisecond(self.0).map_or_else(|_| format!("{} ms", self.0), |t| t.to_string())
+    }
+}
+
+/// The length over which a budget counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Period {
+    Day,
+    Week,
+    Month,
+    Total,
+}
+
+impl Period {
+    pub const ALL: [Period; 4] = [Period::Day, Period::Week, Period::Month, Period::Total];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Period::Day => "day",
+            Period::Week => "week",
+            Period::Month => "month",
+            Period::Total => "total",
+        }
+    }
+
+    /// When the period that holds `at` began, in UTC; weeks begin on Monday.
+    pub fn start(self, at: Time) -> Time {
+        const DAY_MS: i64 = 86_400_000;
+        let day = at.0.div_euclid(DAY_MS);
+        match self {
+            Period::Day => Time(day * DAY_MS),
+            // Day 0 was a Thursday, three days after its week's Monday.
+            Period::Week => Time((day - (day + 3).rem_euclid(7)) * DAY_MS),
+            Period::Month => {
+                let Ok(moment) = jiff::Timestamp::from_millisecond(at.0) else { return Time(0) };
+                let of_month = moment.to_zoned(jiff::tz::TimeZone::UTC).date().day();
+                Time((day - i64::from(of_month) + 1) * DAY_MS)
+            }
+            Period::Total => Time(i64::MIN),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Time {
+        Time(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())
+    }
+
+    #[test]
+    fn periods_start_where_calendars_say() {
+        let noon = at("2026-03-01T12:00:00Z");
+        assert_eq!(Period::Day.start(noon), at("2026-03-01T00:00:00Z"));
+        assert_eq!(Period::Week.start(noon), at("2026-02-23T00:00:00Z"));
+        assert_eq!(Period::Month.start(noon), at("2026-03-01T00:00:00Z"));
+        assert_eq!(Period::Month.start(at("2024-02-29T23:59:59.999Z")), at("2024-02-01T00:00:00Z"));
+        assert_eq!(Period::Week.start(at("1969-12-31T23:00:00Z")), at("1969-12-29T00:00:00Z"));
+    }
+}

@@ -1,0 +1,6 @@
+//! Workloads: what users want run, and jobs through their whole life.
+//!
+//! Absent: where a job runs (schedule), what it costs (ledger).
+
+pub mod job;
+pub mod spec;

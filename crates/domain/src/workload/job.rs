@@ -1,0 +1,140 @@
+//! A job through its life: Queued → Admitted → Placed → Starting → Running → Stopping → Done.
+//! Admission and placement are one decision, so no job holds quota without a place.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::spec::JobSpec;
+use crate::id::{AllocationId, JobId, UserId};
+use crate::ledger::hold::Hold;
+use crate::meter::Amounts;
+use crate::tenancy::budget::Cost;
+use crate::time::Time;
+
+/// Where a live job is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    Queued,
+    Admitted,
+    Placed,
+    Starting,
+    Running,
+    Stopping,
+}
+
+impl Phase {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Queued => "queued",
+            Phase::Admitted => "admitted",
+            Phase::Placed => "placed",
+            Phase::Starting => "starting",
+            Phase::Running => "running",
+            Phase::Stopping => "stopping",
+        }
+    }
+}
+
+/// Why a job is being brought to its end, or back to the queue. All take the same way out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// Somebody entitled to asked for it.
+    Cancelled,
+    /// It ran as long as it may.
+    RunTime,
+    /// Its node went away or was taken out of service; the job returns to the queue.
+    Evicted,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case", tag = "result")]
+pub enum Outcome {
+    /// It ended by itself with exit code 0.
+    Succeeded,
+    /// It ended by itself with another code, or by a signal of its own.
+    Failed {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
+    },
+    /// It could not be started.
+    NotStarted { why: String },
+    Cancelled,
+    /// Ended at its run-time limit.
+    TimedOut,
+    /// Faults that were not its own used up its attempts.
+    GaveUp { attempts: u32 },
+}
+
+impl Outcome {
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Outcome::Succeeded => "succeeded",
+            Outcome::Failed { .. } => "failed",
+            Outcome::NotStarted { .. } => "not_started",
+            Outcome::Cancelled => "cancelled",
+            Outcome::TimedOut => "timed_out",
+            Outcome::GaveUp { .. } => "gave_up",
+        }
+    }
+}
+
+/// What an admitted job holds at every scope above it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admission {
+    pub amounts: Amounts,
+    pub hold: Hold,
+}
+
+/// A live job. Finished ones leave the state for history.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    pub id: JobId,
+    pub owner: UserId,
+    pub spec: Arc<JobSpec>,
+    pub submitted: Time,
+    pub phase: Phase,
+    /// When the phase last changed.
+    pub since: Time,
+    /// Which try this is, from 1.
+    pub attempt: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<Admission>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<AllocationId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<StopReason>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Time>,
+    /// Charged over all attempts.
+    pub charged: Cost,
+    /// Run time over all attempts.
+    pub ran_ms: u64,
+}
+
+/// A job that ended, as history keeps it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DoneJob {
+    pub id: JobId,
+    pub owner: UserId,
+    pub spec: Arc<JobSpec>,
+    pub submitted: Time,
+    pub started: Option<Time>,
+    pub ended: Time,
+    pub attempts: u32,
+    pub outcome: Outcome,
+    pub charged: Cost,
+    pub ran_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<AllocationId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<crate::id::NodeId>,
+}

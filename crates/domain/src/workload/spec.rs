@@ -1,0 +1,287 @@
+//! What a user asks for: the command, its surroundings, what it needs and for how long.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::meter::{Amounts, Meter, Of, Resource};
+use crate::name;
+use crate::refusal::Refusal;
+
+pub const MAX_COMMAND_BYTES: usize = 128 * 1024;
+pub const MAX_ENV_BYTES: usize = 128 * 1024;
+pub const MAX_RUN_TIME_S: u64 = 366 * 24 * 3600;
+pub const MAX_GPUS: u32 = 4096;
+
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name { $($(#[$vdoc])* $variant,)* }
+        impl $name {
+            pub const ALL: &'static [$name] = &[$($name::$variant,)*];
+            pub fn as_str(self) -> &'static str { match self { $($name::$variant => $text,)* } }
+        }
+    };
+}
+
+choice! {
+    /// What sort of work it is; policies speak of it.
+    Kind { Batch "batch", Inference "inference", FineTune "fine_tune", Training "training", Rendering "rendering", Video "video", }
+}
+
+choice! {
+    /// Which jobs go first.
+    Priority { Low "low", Normal "normal", High "high", Urgent "urgent", }
+}
+
+choice! {
+    /// How strongly a job is walled off, weakest first.
+    Isolation { Guarded "guarded", Fenced "fenced", Partition "partition", Exclusive "exclusive", }
+}
+
+impl Default for Kind {
+    fn default() -> Self {
+        Kind::Batch
+    }
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Priority::Normal
+    }
+}
+
+/// What a job needs while it runs. Per-GPU figures are for each of its GPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct Demand {
+    /// How many GPUs, or slices of GPUs, on one node. Zero for a job that needs none.
+    pub gpus: u32,
+    /// Thousandths of each GPU's compute; 1000 is the whole.
+    pub compute_permille: u16,
+    /// Device memory of each slice; zero on a whole GPU means all of it.
+    pub vram_mib: u64,
+    /// Only GPUs of this class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub class: Option<Box<str>>,
+    pub cpu_milli: u32,
+    pub memory_mib: u64,
+    /// The weakest isolation the job accepts.
+    pub isolation: Isolation,
+}
+
+impl Default for Demand {
+    fn default() -> Self {
+        Demand { gpus: 0, compute_permille: 1000, vram_mib: 0, class: None, cpu_milli: 1000, memory_mib: 512, isolation: Isolation::Guarded }
+    }
+}
+
+impl Demand {
+    pub fn vram_total_mib(&self) -> u64 {
+        self.vram_mib.saturating_mul(self.gpus.into())
+    }
+
+    pub fn gpu_milli(&self) -> u64 {
+        u64::from(self.gpus) * u64::from(self.compute_permille)
+    }
+
+    fn check(&self) -> Result<(), Refusal> {
+        if self.gpus > MAX_GPUS {
+            return Err(Refusal::invalid("/demand/gpus", format!("a job has at most {MAX_GPUS} GPUs")));
+        }
+        if self.compute_permille == 0 || self.compute_permille > 1000 {
+            return Err(Refusal::invalid("/demand/compute_permille", "a share is 1 to 1000 thousandths of a GPU"));
+        }
+        if self.gpus > 0 && self.compute_permille < 1000 && self.vram_mib == 0 {
+            return Err(Refusal::invalid("/demand/vram_mib", "a slice needs its VRAM said; only a whole GPU comes with all of it"));
+        }
+        if self.isolation == Isolation::Exclusive && self.gpus > 0 && self.compute_permille < 1000 {
+            return Err(Refusal::invalid("/demand/isolation", "only a whole GPU is exclusive; ask for 1000 thousandths"));
+        }
+        if self.gpus == 0 && self.vram_mib > 0 {
+            return Err(Refusal::invalid("/demand/vram_mib", "VRAM without a GPU; ask for at least one"));
+        }
+        if self.vram_mib > 1 << 40 || self.memory_mib > 1 << 40 {
+            return Err(Refusal::invalid("/demand", "more memory than any machine has"));
+        }
+        if self.cpu_milli == 0 {
+            return Err(Refusal::invalid("/demand/cpu_milli", "a job needs some CPU, at least 1 thousandth of a core"));
+        }
+        if self.memory_mib == 0 {
+            return Err(Refusal::invalid("/demand/memory_mib", "a job needs some memory, at least 1 MiB"));
+        }
+        if let Some(class) = &self.class {
+            name::check(class, "/demand/class")?;
+        }
+        Ok(())
+    }
+}
+
+/// A job as its user wrote it, defaults filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct JobSpec {
+    pub name: String,
+    #[serde(default)]
+    pub kind: Kind,
+    #[serde(default)]
+    pub priority: Priority,
+    /// The program and its arguments, not a shell line.
+    pub command: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Environment variables filled from the user's secrets, by secret name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub secrets: BTreeMap<String, String>,
+    /// Working directory inside the sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// A named size; fills what `demand` leaves out and is counted by quotas per SKU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sku: Option<String>,
+    #[serde(default)]
+    pub demand: Demand,
+    /// Ended after this long; also what is held of the budget.
+    #[serde(default = "default_run_time_s")]
+    pub run_time_s: u64,
+    /// Seconds between the signal to end and the end.
+    #[serde(default = "default_grace_s")]
+    pub grace_s: u32,
+    /// How often the job may be started again after a fault that was not its own.
+    #[serde(default = "default_max_attempts")]
+    pub max_attempts: u32,
+}
+
+fn default_run_time_s() -> u64 {
+    3600
+}
+
+fn default_grace_s() -> u32 {
+    10
+}
+
+fn default_max_attempts() -> u32 {
+    3
+}
+
+/// Variables that would let a job choose its own devices or slip code in front of its libraries.
+fn is_reserved_variable(name: &str) -> bool {
+    const PREFIXES: [&str; 11] =
+        ["LD_", "TENURE_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "ZE_", "OCL_ICD_", "OPENCL_", "GPU_DEVICE_", "GLIBC_TUNABLES"];
+    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn check_variable(name: &str, field: &'static str) -> Result<(), Refusal> {
+    let fine = !name.is_empty()
+        && name.len() <= 255
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        && !name.as_bytes()[0].is_ascii_digit();
+    if !fine {
+        return Err(Refusal::invalid(field, "a variable name is ASCII letters, digits and '_', not starting with a digit"));
+    }
+    if is_reserved_variable(name) {
+        return Err(Refusal::invalid(field, format!("{name} is set by Tenure, or would bypass it, and cannot be given")));
+    }
+    Ok(())
+}
+
+impl JobSpec {
+    /// Refuses what can never be run, naming the field.
+    pub fn check(&self) -> Result<(), Refusal> {
+        name::check(&self.name, "/name")?;
+        if self.command.is_empty() || self.command[0].is_empty() {
+            return Err(Refusal::invalid("/command", "a job needs a command"));
+        }
+        if self.command.iter().map(String::len).sum::<usize>() > MAX_COMMAND_BYTES {
+            return Err(Refusal::invalid("/command", format!("the command is longer than {MAX_COMMAND_BYTES} bytes; put a script in a volume")));
+        }
+        if self.command.iter().any(|part| part.contains('\0')) {
+            return Err(Refusal::invalid("/command", "the command has a NUL byte"));
+        }
+        if self.env.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>() > MAX_ENV_BYTES {
+            return Err(Refusal::invalid("/env", format!("the environment is larger than {MAX_ENV_BYTES} bytes")));
+        }
+        for (variable, value) in &self.env {
+            check_variable(variable, "/env")?;
+            if value.contains('\0') {
+                return Err(Refusal::invalid("/env", format!("{variable} has a NUL byte")));
+            }
+        }
+        for (variable, secret) in &self.secrets {
+            check_variable(variable, "/secrets")?;
+            name::check(secret, "/secrets")?;
+            if self.env.contains_key(variable) {
+                return Err(Refusal::invalid("/secrets", format!("{variable} is given both as env and as secret")));
+            }
+        }
+        if let Some(workdir) = &self.workdir {
+            let plain = workdir.starts_with('/') && !workdir.split('/').any(|part| part == "..") && !workdir.contains('\0');
+            if !plain || workdir.len() > 4096 {
+                return Err(Refusal::invalid("/workdir", "a working directory is an absolute path without '..'"));
+            }
+        }
+        if let Some(sku) = &self.sku {
+            name::check(sku, "/sku")?;
+        }
+        if self.run_time_s == 0 || self.run_time_s > MAX_RUN_TIME_S {
+            return Err(Refusal::invalid("/run_time_s", format!("a run time is 1 to {MAX_RUN_TIME_S} seconds")));
+        }
+        if self.grace_s > 3600 {
+            return Err(Refusal::invalid("/grace_s", "a grace period is at most 3600 seconds"));
+        }
+        if self.max_attempts == 0 || self.max_attempts > 100 {
+            return Err(Refusal::invalid("/max_attempts", "a job is tried 1 to 100 times"));
+        }
+        self.demand.check()
+    }
+
+    /// What the job uses of each meter while it is admitted, on GPUs of this class and with this much VRAM in all
+    /// (a whole GPU comes with all of its memory, asked for or not).
+    pub fn amounts(&self, class: Option<&str>, vram_mib: u64) -> Amounts {
+        let demand = &self.demand;
+        let plain = [
+            (Resource::GpuMilli, demand.gpu_milli()),
+            (Resource::Slices, demand.gpus.into()),
+            (Resource::VramMib, vram_mib),
+            (Resource::CpuMilli, demand.cpu_milli.into()),
+            (Resource::MemoryMib, demand.memory_mib),
+            (Resource::Jobs, 1),
+        ];
+        let mut amounts = Amounts::default();
+        for of in self.counted_as(class) {
+            let counted = plain.iter().filter(|(_, amount)| *amount > 0);
+            amounts.0.extend(counted.map(|&(resource, amount)| (Meter { resource, of: of.clone() }, amount)));
+        }
+        amounts
+    }
+
+    /// The groups a job counts in: everything, its GPU class, its SKU.
+    pub fn counted_as(&self, class: Option<&str>) -> Vec<Of> {
+        let mut ofs = vec![Of::All];
+        ofs.extend(class.map(|class| Of::Class(class.into())));
+        ofs.extend(self.sku.as_deref().map(|sku| Of::Sku(sku.into())));
+        ofs
+    }
+}
+
+/// A named demand size that an operator defines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Sku {
+    pub name: String,
+    pub demand: Demand,
+}
+
+impl Sku {
+    pub fn check(&self) -> Result<(), Refusal> {
+        name::check(&self.name, "/name")?;
+        self.demand.check()
+    }
+}

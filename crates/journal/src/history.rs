@@ -1,0 +1,141 @@
+//! History: what has left live state (finished jobs, old intervals, closed incidents), for reading only.
+//!
+//! A row belongs to a scope, the slash path of ids from tenant down. The first three steps of the path
+//! are columns of their own with an index each, so that a page of any tenant's, subscriber's or user's
+//! rows is read from an index in order, however many rows there are.
+
+use crate::error::JournalError;
+use crate::leader::Tx;
+use crate::reader::JournalReader;
+use crate::store::{Row, Val, args};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryRow {
+    pub kind: String,
+    pub id: String,
+    /// For example `ten_x/sub_y/usr_z`; empty for the platform's own.
+    pub scope: String,
+    pub at_ms: i64,
+    /// JSON text.
+    pub body: String,
+}
+
+const INSERT: &str =
+    "INSERT INTO history (kind, id, at_ms, seq, scope_1, scope_2, scope_3, scope, body)";
+
+/// Writing an id again replaces its row.
+const REPLACE: &str = " ON CONFLICT (kind, id) DO UPDATE SET at_ms = excluded.at_ms, seq = excluded.seq, \
+     scope_1 = excluded.scope_1, scope_2 = excluded.scope_2, scope_3 = excluded.scope_3, \
+     scope = excluded.scope, body = excluded.body";
+
+pub(crate) async fn insert(tx: &mut Tx<'_>, seq: u64, rows: Vec<HistoryRow>) -> Result<(), JournalError> {
+    let rows = without_repeats(rows);
+    let rows = rows.into_iter().map(|row| values(row, seq)).collect();
+    tx.conn()
+        .insert_many(INSERT, REPLACE, rows)
+        .await
+        .map_err(|error| JournalError::storage("writing history", error))
+}
+
+/// PostgreSQL refuses to replace a row twice in one statement; the last one counts.
+fn without_repeats(rows: Vec<HistoryRow>) -> Vec<HistoryRow> {
+    let mut last = std::collections::HashMap::with_capacity(rows.len());
+    for (at, row) in rows.iter().enumerate() {
+        last.insert((row.kind.clone(), row.id.clone()), at);
+    }
+    if last.len() == rows.len() {
+        return rows;
+    }
+    let keep: std::collections::HashSet<usize> = last.into_values().collect();
+    rows.into_iter().enumerate().filter(|(at, _)| keep.contains(at)).map(|(_, row)| row).collect()
+}
+
+fn values(row: HistoryRow, seq: u64) -> Vec<Val> {
+    let step = |depth| prefix(&row.scope, depth).map(str::to_owned);
+    args![row.kind, row.id, row.at_ms, seq, step(1), step(2), step(3), row.scope, row.body]
+}
+
+/// The first `depth` steps of a path, if it has that many.
+fn prefix(scope: &str, depth: usize) -> Option<&str> {
+    if scope.is_empty() {
+        return None;
+    }
+    match scope.match_indices('/').nth(depth - 1) {
+        Some((end, _)) => Some(&scope[..end]),
+        None => (scope.split('/').count() == depth).then_some(scope),
+    }
+}
+
+impl JournalReader {
+    /// Rows of a kind at or below a scope, newest first, from just before a row already seen.
+    pub async fn history(
+        &self,
+        kind: &str,
+        scope_prefix: Option<&str>,
+        before: Option<(i64, &str)>,
+        limit: u32,
+    ) -> Result<Vec<HistoryRow>, JournalError> {
+        let mut sql = String::from("SELECT kind, id, scope, at_ms, body FROM history WHERE kind = $1");
+        let mut values = args![kind];
+        if let Some(scope) = scope_prefix.filter(|scope| !scope.is_empty()) {
+            let depth = scope.split('/').count().min(3);
+            values.push(prefix(scope, depth).unwrap_or(scope).into());
+            sql.push_str(&format!(" AND scope_{depth} = ${}", values.len()));
+            if prefix(scope, depth) != Some(scope) {
+                // Deeper than the columns go; `0` is the character after `/`.
+                let n = values.len();
+                sql.push_str(&format!(" AND (scope = ${} OR (scope >= ${} AND scope < ${}))", n + 1, n + 2, n + 3));
+                values.extend(args![scope, format!("{scope}/"), format!("{scope}0")]);
+            }
+        }
+        if let Some((at_ms, id)) = before {
+            let n = values.len();
+            sql.push_str(&format!(" AND (at_ms, id) < (${}, ${})", n + 1, n + 2));
+            values.extend(args![at_ms, id]);
+        }
+        values.push(limit.into());
+        sql.push_str(&format!(" ORDER BY at_ms DESC, id DESC LIMIT ${}", values.len()));
+        let rows = self
+            .conn()
+            .await?
+            .rows(&sql, values)
+            .await
+            .map_err(|error| JournalError::storage("reading history", error))?;
+        rows.iter().map(read).collect()
+    }
+
+    pub async fn history_get(&self, kind: &str, id: &str) -> Result<Option<HistoryRow>, JournalError> {
+        let sql = "SELECT kind, id, scope, at_ms, body FROM history WHERE kind = $1 AND id = $2";
+        let row = self
+            .conn()
+            .await?
+            .row(sql, args![kind, id])
+            .await
+            .map_err(|error| JournalError::storage("reading history", error))?;
+        row.as_ref().map(read).transpose()
+    }
+}
+
+fn read(row: &Row) -> Result<HistoryRow, JournalError> {
+    Ok(HistoryRow {
+        kind: row.text(0)?,
+        id: row.text(1)?,
+        scope: row.text(2)?,
+        at_ms: row.int(3)?,
+        body: row.text(4)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefix;
+
+    #[test]
+    fn prefixes_are_whole_steps() {
+        assert_eq!(prefix("a/b/c/d", 1), Some("a"));
+        assert_eq!(prefix("a/b/c/d", 3), Some("a/b/c"));
+        assert_eq!(prefix("a/b", 2), Some("a/b"));
+        assert_eq!(prefix("a/b", 3), None);
+        assert_eq!(prefix("", 1), None);
+    }
+}

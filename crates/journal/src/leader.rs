@@ -1,0 +1,292 @@
+//! Leading: opening a journal to write it, and the fence every write passes.
+//!
+//! Taking the lead raises an epoch. Every transaction begins by renewing the lease of *its* epoch, so one
+//! that was overtaken changes no row and is refused; PostgreSQL's row lock puts renewal and takeover in
+//! an order. On SQLite an flock keeps a second server out already; the epoch stays as a second wall.
+//! What goes into a batch is in `append`.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex as StdMutex};
+
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::chain::{BatchRow, Chain, Head};
+use crate::error::JournalError;
+use crate::location::{Location, Options, Source};
+use crate::lock::{self, LockFile};
+use crate::reader::JournalReader;
+use crate::schema;
+use crate::store::{Conn, Dialect, Row, Val, args, sqlite};
+
+/// The journal in the hands of its only writer.
+pub struct Journal {
+    handle: JournalHandle,
+    pub(crate) chain: Chain,
+    /// A commit was begun and its end not seen.
+    pub(crate) uncertain: bool,
+}
+
+/// What the leader's other tasks may do: read, keep secrets and snapshots, sign heads, renew. Not append.
+#[derive(Clone)]
+pub struct JournalHandle {
+    reader: JournalReader,
+    desk: Arc<Desk>,
+}
+
+struct Desk {
+    conn: Mutex<Option<Conn>>,
+    epoch: i64,
+    head: StdMutex<Head>,
+    snapshot: Mutex<()>,
+    _lock: Option<LockFile>,
+}
+
+impl Deref for Journal {
+    type Target = JournalHandle;
+
+    fn deref(&self) -> &JournalHandle {
+        &self.handle
+    }
+}
+
+impl Deref for JournalHandle {
+    type Target = JournalReader;
+
+    fn deref(&self) -> &JournalReader {
+        &self.reader
+    }
+}
+
+impl Journal {
+    /// Opens the journal, creating it where there is none, and takes the lead.
+    pub async fn open_leader(
+        location: &Location,
+        holder: &str,
+        options: Options,
+    ) -> Result<Journal, JournalError> {
+        let lock = match location {
+            Location::Sqlite(dir) => {
+                lock::prepare(dir)?;
+                Some(LockFile::take(dir, holder)?)
+            }
+            Location::Postgres(..) => None,
+        };
+        let source = Source::new(location, &options)?;
+        let mut conn = source.writer().await.map_err(|error| not_writable(location, error))?;
+        let platform = prepare(&mut conn, location, &options).await?;
+        let epoch = take_lead(&mut conn, holder, options.term_ms).await?;
+        // Read after the epoch was raised: nothing an earlier leader began can still be added.
+        let chain = load_chain(&mut conn).await?;
+        let reader = JournalReader::new(source, platform);
+        reader.saw(chain.seq);
+        let desk = Desk {
+            conn: Mutex::new(Some(conn)),
+            epoch,
+            head: StdMutex::new(chain.head()),
+            snapshot: Mutex::new(()),
+            _lock: lock,
+        };
+        let handle = JournalHandle { reader, desk: Arc::new(desk) };
+        Ok(Journal { handle, chain, uncertain: false })
+    }
+
+    pub async fn open_reader(location: &Location) -> Result<JournalReader, JournalError> {
+        JournalReader::open(location).await
+    }
+
+    /// A handle for other tasks of the leader.
+    pub fn handle(&self) -> JournalHandle {
+        self.handle.clone()
+    }
+
+    pub(crate) fn advance(&mut self, chain: Chain) {
+        *self.handle.desk.head.lock().expect("no panic while holding the head") = chain.head();
+        self.handle.reader.saw(chain.seq);
+        self.chain = chain;
+    }
+
+    /// Gives the lead back, so that another server need not wait out the term.
+    pub async fn close(self) -> Result<(), JournalError> {
+        if self.dialect() == Dialect::Postgres {
+            let mut tx = self.begin().await?;
+            tx.run("giving up the lead", "UPDATE leader SET renewed_ms = 0 WHERE id = 1", args![]).await?;
+            tx.commit().await?;
+        }
+        if let Some(conn) = self.desk.conn.lock().await.take() {
+            conn.close().await;
+        }
+        self.reader.close().await;
+        Ok(())
+    }
+}
+
+impl JournalHandle {
+    /// The end of the journal as last committed here.
+    pub fn head(&self) -> Head {
+        *self.desk.head.lock().expect("no panic while holding the head")
+    }
+
+    /// Counts takeovers; larger than that of any leader before.
+    pub fn epoch(&self) -> i64 {
+        self.desk.epoch
+    }
+
+    /// Renews the lease. A timer calls this well within the term; appending renews too.
+    pub async fn renew(&self) -> Result<(), JournalError> {
+        match self.dialect() {
+            Dialect::Sqlite => Ok(()),
+            Dialect::Postgres => self.begin().await?.commit().await,
+        }
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.source().dialect()
+    }
+
+    pub(crate) async fn snapshot_turn(&self) -> MutexGuard<'_, ()> {
+        self.desk.snapshot.lock().await
+    }
+
+    /// Begins a transaction as the leader; refused when another has taken over.
+    pub(crate) async fn begin(&self) -> Result<Tx<'_>, JournalError> {
+        let failed = |error| JournalError::storage("beginning a transaction", error);
+        let mut slot = self.desk.conn.lock().await;
+        let begin = match self.dialect() {
+            Dialect::Sqlite => "BEGIN IMMEDIATE",
+            Dialect::Postgres => "BEGIN",
+        };
+        let mut conn = match slot.take() {
+            Some(mut conn) => match conn.run(begin, args![]).await {
+                Ok(_) => conn,
+                Err(error @ sqlx::Error::Database(_)) => return Err(failed(error)),
+                // The connection died while idle and nothing was begun: a fresh one is as good.
+                Err(_) => self.fresh(begin).await?,
+            },
+            None => self.fresh(begin).await?,
+        };
+        let fence = conn.dialect().sql("UPDATE leader SET renewed_ms = {now} WHERE id = 1 AND epoch = $1");
+        let renewed = conn.run(&fence, args![self.desk.epoch]).await.map_err(failed)?;
+        if renewed == 0 {
+            conn.run("ROLLBACK", args![]).await.map_err(failed)?;
+            *slot = Some(conn);
+            return Err(JournalError::Fenced);
+        }
+        Ok(Tx { slot, conn })
+    }
+
+    async fn fresh(&self, begin: &str) -> Result<Conn, JournalError> {
+        let mut conn = self.source().writer().await?;
+        conn.run(begin, args![])
+            .await
+            .map_err(|error| JournalError::storage("beginning a transaction", error))?;
+        Ok(conn)
+    }
+}
+
+/// A transaction behind the fence. Dropping it drops the connection, which undoes it.
+pub(crate) struct Tx<'a> {
+    slot: MutexGuard<'a, Option<Conn>>,
+    conn: Conn,
+}
+
+impl Tx<'_> {
+    pub fn conn(&mut self) -> &mut Conn {
+        &mut self.conn
+    }
+
+    pub async fn run(&mut self, doing: &'static str, sql: &str, args: Vec<Val>) -> Result<u64, JournalError> {
+        self.conn.run(sql, args).await.map_err(|error| JournalError::storage(doing, error))
+    }
+
+    pub async fn row(
+        &mut self,
+        doing: &'static str,
+        sql: &str,
+        args: Vec<Val>,
+    ) -> Result<Option<Row>, JournalError> {
+        self.conn.row(sql, args).await.map_err(|error| JournalError::storage(doing, error))
+    }
+
+    pub async fn commit(mut self) -> Result<(), JournalError> {
+        self.conn.run("COMMIT", args![]).await.map_err(JournalError::commit)?;
+        self.give_back();
+        Ok(())
+    }
+
+    /// Returns the connection of a transaction that has ended.
+    pub fn give_back(mut self) {
+        *self.slot = Some(self.conn);
+    }
+}
+
+async fn prepare(conn: &mut Conn, location: &Location, options: &Options) -> Result<String, JournalError> {
+    if conn.dialect() == Dialect::Sqlite {
+        sqlite::check_version(conn).await?;
+    }
+    if !schema::exists(conn).await? {
+        let schema = match location {
+            Location::Sqlite(_) => None,
+            Location::Postgres(_, schema) => Some(schema.as_str()),
+        };
+        schema::create(conn, schema, &schema::new_platform())
+            .await
+            .map_err(|error| not_writable(location, error))?;
+    }
+    let platform = schema::check(conn).await?;
+    if conn.dialect() == Dialect::Sqlite {
+        sqlite::check_pages(conn, options.check_pages).await?;
+    }
+    Ok(platform)
+}
+
+/// Raises the epoch if no living leader holds it, by the database's clock.
+async fn take_lead(conn: &mut Conn, holder: &str, term_ms: i64) -> Result<i64, JournalError> {
+    let failed = |error| JournalError::storage("taking the lead", error);
+    // SQLite's leader is whoever has the flock, so its lease is never waited for.
+    let expired = match conn.dialect() {
+        Dialect::Sqlite => "",
+        Dialect::Postgres => "WHERE leader.renewed_ms + leader.term_ms < {now}",
+    };
+    let sql = conn.dialect().sql(&format!(
+        "INSERT INTO leader (id, epoch, holder, renewed_ms, term_ms) VALUES (1, 1, $1, {{now}}, $2) \
+         ON CONFLICT (id) DO UPDATE SET epoch = leader.epoch + 1, holder = $1, renewed_ms = {{now}}, \
+         term_ms = $2 {expired} RETURNING epoch"
+    ));
+    if let Some(row) = conn.row(&sql, args![holder, term_ms]).await.map_err(failed)? {
+        return row.int(0);
+    }
+    let row = conn.row("SELECT holder FROM leader WHERE id = 1", args![]).await.map_err(failed)?;
+    Err(JournalError::Held { holder: row.map_or(Ok(String::new()), |row| row.text(0))? })
+}
+
+/// The state at the end of the journal, after checking the last batch against the one before.
+async fn load_chain(conn: &mut Conn) -> Result<Chain, JournalError> {
+    let sql = format!("SELECT {} FROM batch ORDER BY first_seq DESC LIMIT 2", BatchRow::COLUMNS);
+    let rows = conn.rows(&sql, args![]).await.map_err(|error| JournalError::storage("reading the head", error))?;
+    let rows = rows.iter().map(BatchRow::read).collect::<Result<Vec<_>, _>>()?;
+    let Some(last) = rows.first() else { return Ok(Chain::default()) };
+    let mut chain = match rows.get(1) {
+        Some(before) => Chain::after(before)
+            .ok_or_else(|| JournalError::corrupt(format!("the tree at event {} is not whole", before.last_seq)))?,
+        None => Chain::default(),
+    };
+    chain
+        .accept(last, |_, _| {}, |_| Ok(()))
+        .map_err(|bad| JournalError::corrupt(format!("event {} {}", bad.seq, bad.what)))?;
+    Ok(chain)
+}
+
+/// A file or directory that cannot be written shows as an SQL error; say it as what it is.
+fn not_writable(location: &Location, error: JournalError) -> JournalError {
+    let Location::Sqlite(path) = location else { return error };
+    match &error {
+        JournalError::Storage { source: sqlx::Error::Database(db), .. } => match db.code().as_deref() {
+            // SQLITE_PERM, SQLITE_READONLY and SQLITE_CANTOPEN, with their extended codes
+            Some(code) if code.parse().is_ok_and(|code: u32| matches!(code & 0xff, 3 | 8 | 14)) => {
+                JournalError::NotWritable { path: path.clone(), source: None }
+            }
+            _ => error,
+        },
+        _ => error,
+    }
+}

@@ -1,0 +1,142 @@
+//! One event as it is stored: a line of JSON that names its predecessor's hash.
+//!
+//! `{"seq":1,"prev":"<64 hex>","at":1700000000000,"by":"usr_x","req":"…","event":{…}}`
+//!
+//! The bytes of the line are the event: its hash is taken over them, so they are written by hand and
+//! never re-encoded. What an event means is not known here.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::hash::Hash;
+
+/// What a caller asks to append: who did it, when, and the event's JSON text.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub at_ms: i64,
+    pub by: String,
+    pub request: Option<String>,
+    pub event: Box<str>,
+}
+
+/// An event read back, with the exact line it was stored as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub seq: u64,
+    pub prev: Hash,
+    pub at_ms: i64,
+    pub by: String,
+    pub request: Option<String>,
+    pub event: Box<str>,
+    pub hash: Hash,
+    pub text: Box<str>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields<'a> {
+    seq: u64,
+    prev: Hash,
+    at: i64,
+    by: String,
+    req: Option<String>,
+    #[serde(borrow)]
+    event: &'a RawValue,
+}
+
+impl Line {
+    pub fn parse(text: &str) -> Result<Line, serde_json::Error> {
+        let fields: Fields<'_> = serde_json::from_str(text)?;
+        Ok(Line {
+            seq: fields.seq,
+            prev: fields.prev,
+            at_ms: fields.at,
+            by: fields.by,
+            request: fields.req,
+            event: fields.event.get().into(),
+            hash: Hash::of(text.as_bytes()),
+            text: text.into(),
+        })
+    }
+}
+
+/// The two fields the chain needs, without copying the rest.
+pub(crate) fn link(text: &str) -> Option<(u64, Hash)> {
+    let fields: Fields<'_> = serde_json::from_str(text).ok()?;
+    Some((fields.seq, fields.prev))
+}
+
+impl Entry {
+    /// Whether the event is one JSON object on one line, so that the line it goes into can be split and
+    /// read again.
+    pub(crate) fn is_sound(&self) -> bool {
+        let text = self.event.as_bytes();
+        text.first() == Some(&b'{')
+            && !text.contains(&b'\n')
+            && !text.contains(&b'\r')
+            && serde_json::from_str::<&RawValue>(&self.event).is_ok_and(|raw| raw.get().len() == text.len())
+    }
+
+    /// Writes this entry's line at the end of `out` and returns its hash.
+    pub(crate) fn write(&self, seq: u64, prev: Hash, out: &mut String) -> Hash {
+        use std::fmt::Write;
+        let start = out.len();
+        let _ = write!(out, "{{\"seq\":{seq},\"prev\":\"");
+        prev.write_hex(out);
+        let _ = write!(out, "\",\"at\":{},\"by\":", self.at_ms);
+        write_string(&self.by, out);
+        if let Some(request) = &self.request {
+            out.push_str(",\"req\":");
+            write_string(request, out);
+        }
+        out.push_str(",\"event\":");
+        out.push_str(&self.event);
+        out.push('}');
+        Hash::of(&out.as_bytes()[start..])
+    }
+}
+
+fn write_string(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            c if u32::from(c) < 0x20 => {
+                use std::fmt::Write;
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(event: &str) -> Entry {
+        Entry { at_ms: 7, by: "a\"\\\n\u{1}é".into(), request: Some("r/1".into()), event: event.into() }
+    }
+
+    #[test]
+    fn a_line_reads_back_as_written() {
+        let mut text = String::from("before\n");
+        let hash = entry(r#"{"n": 1}"#).write(3, Hash::of(b"x"), &mut text);
+        let line = Line::parse(&text["before\n".len()..]).unwrap();
+        assert_eq!((line.seq, line.prev, line.at_ms), (3, Hash::of(b"x"), 7));
+        assert_eq!((line.by.as_str(), line.request.as_deref()), ("a\"\\\n\u{1}é", Some("r/1")));
+        assert_eq!((&*line.event, line.hash), (r#"{"n": 1}"#, hash));
+    }
+
+    #[test]
+    fn only_one_object_on_one_line_is_sound() {
+        for good in ["{}", r#"{"a":{"b":[1,2]}}"#] {
+            assert!(entry(good).is_sound(), "{good}");
+        }
+        for bad in ["", "1", "{\n}", "{\r}", "{} ", "{}{}", "{\"a\":}", "{}\"", "[{}]"] {
+            assert!(!entry(bad).is_sound(), "{bad}");
+        }
+    }
+}
