@@ -4,6 +4,7 @@ mod fleet;
 mod job;
 mod platform;
 
+use crate::actor::Actor;
 use crate::command::{Command, Wish};
 use crate::event::Event;
 use crate::id::Ids;
@@ -26,6 +27,11 @@ impl Case<'_> {
         authorize(&self.state.tree, &self.command.by, action, scope, None, self.command.at)
     }
 
+    /// Only Tenure itself: the scheduler, the reconciler, the refusal counter.
+    pub fn only_system(&self) -> Result<(), Refusal> {
+        if self.command.by == Actor::System { Ok(()) } else { Err(Refusal::not_found()) }
+    }
+
     pub fn may_ask(&self, action: Action, scope: ScopeId, ask: &JobSpec) -> Result<(), Refusal> {
         authorize(&self.state.tree, &self.command.by, action, scope, Some(ask), self.command.at)
     }
@@ -39,7 +45,7 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         Wish::SetPrices { prices } => case.set_prices(prices),
         Wish::DefineSku { sku } => case.define_sku(sku),
         Wish::RemoveSku { name } => case.remove_sku(name),
-        Wish::CountRefusals { counts } => Ok(vec![Event::AccessRefused { counts: counts.clone() }]),
+        Wish::CountRefusals { counts } => case.only_system().map(|()| vec![Event::AccessRefused { counts: counts.clone() }]),
 
         Wish::CreateTenant { name } => case.create_tenant(name),
         Wish::CreateSubscriber { tenant, name } => case.create_subscriber(*tenant, name),
@@ -73,7 +79,10 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
 
         Wish::Submit { owner, spec } => case.submit(*owner, spec),
         Wish::Stop { job, reason } => case.stop(*job, *reason),
-        Wish::Schedule { after, limit } => Ok(crate::schedule::pass::step(state, *after, *limit, &mut case.ids, command.at)),
+        Wish::Schedule { after, limit } => {
+            case.only_system()?;
+            Ok(crate::schedule::pass::step(state, *after, *limit, &mut case.ids, command.at))
+        }
         Wish::Observe { node, allocation, observation } => case.observe(*node, *allocation, observation),
         Wish::Meter { node, ran } => case.meter(*node, ran),
     }

@@ -159,7 +159,7 @@ impl Amounts {
         self.0.iter().find_map(|(meter, &limit)| {
             let asked = asked.get(meter).filter(|&n| n > 0)?;
             let used = used.get(meter).unwrap_or(0);
-            (used.checked_add(asked)? > limit).then(|| Exceeded { meter: meter.clone(), limit, used, asked })
+            (used.saturating_add(asked) > limit).then(|| Exceeded { meter: meter.clone(), limit, used, asked })
         })
     }
 }

@@ -78,6 +78,12 @@ impl State {
         self.tree.chain(ScopeId::User(user)).find_map(|scope| self.secrets.get(&(scope.id, name.to_owned())).copied())
     }
 
+    /// The secrets stored at one scope.
+    pub(crate) fn secrets_of(&self, scope: ScopeId) -> impl Iterator<Item = (ScopeId, String, SecretId)> {
+        let rows = self.secrets.range((scope, String::new())..).take_while(move |((of, _), _)| *of == scope);
+        rows.map(|((scope, name), &secret)| (*scope, name.clone(), secret))
+    }
+
     /// Jobs of a scope and everything below it.
     pub fn jobs_within(&self, scope: ScopeId) -> impl Iterator<Item = &Job> {
         let users = self.tree.subtree(scope).into_iter().filter_map(|id| match id {

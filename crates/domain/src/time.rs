@@ -20,6 +20,10 @@ impl Time {
         u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
     }
 
+    pub fn parse_rfc3339(text: &str) -> Option<Time> {
+        text.parse::<jiff::Timestamp>().ok().map(|moment| Time(moment.as_millisecond()))
+    }
+
     /// RFC 3339 in UTC, for sentences a person reads.
     pub fn rfc3339(self) -> String {
         jiff::Timestamp::from_millisecond(self.0).map_or_else(|_| format!("{} ms", self.0), |t| t.to_string())
@@ -27,6 +31,7 @@ impl Time {
 }
 
 /// The length over which a budget counts.
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Period {

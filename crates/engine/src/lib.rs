@@ -1,1 +1,14 @@
-//! (header to come)
+//! Where allocations run.
+//!
+//! An engine brings orders to nodes and tells what it observed; `local` speaks with Tenure's own agents.
+//! Deliberately absent: deciding what should run, comparing it with what does, and storing either: that is
+//! `domain`, `server/reconcile` and `journal`. Called by the server.
+
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod engine;
+pub mod local;
+
+pub use engine::{Engine, EngineError, Seen};

@@ -205,8 +205,7 @@ async fn copy_table(
     };
     let (columns, key) = (names(table.columns.len()), names(table.key));
     let places: Vec<String> = (1..=table.key).map(|n| format!("${n}")).collect();
-    let (from_start, rest) = (table.key == 0, places.join(", "));
-    debug_assert!(!from_start);
+    let rest = places.join(", ");
     let insert = format!("INSERT INTO {} ({columns})", table.name);
     let mut last: Option<Vec<Val>> = None;
     loop {

@@ -128,6 +128,7 @@ impl Chain {
         }
         let (recorded, rest) = row.hashes.as_chunks::<32>();
         let lines: Vec<&[u8]> = row.lines().collect();
+        let mut at_ms = i64::MIN;
         for (at, line) in lines.iter().enumerate() {
             let seq = self.seq + 1;
             if seq > row.last_seq {
@@ -137,28 +138,26 @@ impl Chain {
             if recorded.get(at) != Some(&hash.0) {
                 return bad(seq, Fault::Altered);
             }
-            let Some((own, prev)) = std::str::from_utf8(line).ok().and_then(line::link) else {
-                return bad(seq, Fault::Unreadable);
-            };
-            if own != seq {
+            let Some(link) = line::link(line) else { return bad(seq, Fault::Unreadable) };
+            if link.seq != seq {
                 return bad(seq, Fault::OutOfOrder);
             }
-            if prev != self.hash {
+            if link.prev != self.hash {
                 // Who lies, this event or the one before? This one, if the next does not vouch for it.
-                let next = lines.get(at + 1).and_then(|line| line::link(std::str::from_utf8(line).ok()?));
-                let vouched = match next {
-                    Some((_, prev)) => prev == hash,
+                let vouched = match lines.get(at + 1).and_then(|line| line::link(line)) {
+                    Some(next) => next.prev == hash,
                     None => row.hash == hash.0,
                 };
                 return bad(if vouched && seq > 1 { seq - 1 } else { seq }, Fault::Unlinked);
             }
+            at_ms = at_ms.max(link.at_ms);
             self.push(hash, &mut completed);
             each(self)?;
         }
         if self.seq != row.last_seq {
             return bad(self.seq + 1, Fault::Missing);
         }
-        if recorded.len() != lines.len() || !rest.is_empty() || row.hash != self.hash.0 {
+        if recorded.len() != lines.len() || !rest.is_empty() || row.hash != self.hash.0 || row.at_ms != at_ms {
             return bad(self.seq, Fault::Altered);
         }
         if hash::split(&row.frontier).as_deref() != Some(self.frontier.roots()) {

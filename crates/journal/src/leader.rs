@@ -112,10 +112,11 @@ impl Journal {
             tx.run("giving up the lead", "UPDATE leader SET renewed_ms = 0 WHERE id = 1", args![]).await?;
             tx.commit().await?;
         }
+        // The writer goes last: it moves SQLite's log into the file, which a reader may not.
+        self.reader.close().await;
         if let Some(conn) = self.desk.conn.lock().await.take() {
             conn.close().await;
         }
-        self.reader.close().await;
         Ok(())
     }
 }

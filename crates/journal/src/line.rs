@@ -60,10 +60,16 @@ impl Line {
     }
 }
 
-/// The two fields the chain needs, without copying the rest.
-pub(crate) fn link(text: &str) -> Option<(u64, Hash)> {
-    let fields: Fields<'_> = serde_json::from_str(text).ok()?;
-    Some((fields.seq, fields.prev))
+/// What the chain needs of a line, without copying the rest.
+pub(crate) struct Link {
+    pub seq: u64,
+    pub prev: Hash,
+    pub at_ms: i64,
+}
+
+pub(crate) fn link(text: &[u8]) -> Option<Link> {
+    let fields: Fields<'_> = serde_json::from_slice(text).ok()?;
+    Some(Link { seq: fields.seq, prev: fields.prev, at_ms: fields.at })
 }
 
 impl Entry {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::JournalError;
 use crate::hash::Hash;
 use crate::head::{KeyError, PublicKey, SignedHead};
-use crate::line::{self, Line};
+use crate::line::Line;
 use crate::merkle::{self, Frontier, Place, STORED_LEVEL};
 use crate::reader::{JournalReader, leaf_hashes};
 use crate::store::{Conn, args};
@@ -59,7 +59,6 @@ impl JournalReader {
             return Err(missing());
         }
         let line = self.read(seq, 1).await?.pop().filter(|line| line.seq == seq).ok_or_else(missing)?;
-        debug_assert_eq!(line::link(&line.text), Some((seq, line.prev)));
         let index = seq - 1;
         // The way is walked twice: first to learn which nodes it needs, then with them.
         let mut wanted = BTreeSet::new();

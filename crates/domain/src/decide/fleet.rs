@@ -57,17 +57,20 @@ impl Case<'_> {
     }
 
     pub(super) fn report_inventory(&mut self, id: NodeId, inventory: &Inventory) -> Result<Vec<Event>, Refusal> {
-        let node = self.may_for_node(id)?.clone();
+        let node = self.may_for_node(id)?;
         inventory.check()?;
+        let (fleet, mut fresh) = (&self.state.fleet, self.ids.clone());
         let mut gpus = Vec::with_capacity(inventory.gpus.len());
         for facts in &inventory.gpus {
-            match self.state.fleet.find_gpu_by_uuid(&facts.uuid) {
-                Some((holder, gpu)) if holder.id == id => gpus.push(gpu.id),
-                Some((holder, gpu)) if gpu.present && holder.status != NodeStatus::Lost => {
-                    return Err(Refusal::new(Code::ContradictoryReport, format!("GPU {} is on node {} too", facts.uuid, holder.name)).field("/gpus/uuid"));
-                }
-                _ => gpus.push(GpuId(self.ids.take())),
+            let elsewhere = fleet.nodes().find(|other| {
+                let has = || other.gpus.iter().any(|gpu| gpu.present && gpu.facts.uuid == facts.uuid);
+                other.id != id && other.status != NodeStatus::Lost && has()
+            });
+            if let Some(holder) = elsewhere {
+                return Err(Refusal::new(Code::ContradictoryReport, format!("GPU {} is on node {} too", facts.uuid, holder.name)).field("/gpus/uuid"));
             }
+            let known = node.gpus.iter().find(|gpu| gpu.facts.uuid == facts.uuid);
+            gpus.push(known.map_or_else(|| GpuId(fresh.take()), |gpu| gpu.id));
         }
         for gpu in node.gpus.iter().filter(|gpu| !gpu.holders.is_empty()) {
             let now = inventory.gpus.iter().find(|facts| facts.uuid == gpu.facts.uuid);
@@ -77,7 +80,8 @@ impl Case<'_> {
         }
         let same = node.cpu_milli == inventory.cpu_milli
             && node.memory_mib == inventory.memory_mib
-            && node.gpus.iter().filter(|gpu| gpu.present).map(|gpu| &gpu.facts).eq(&inventory.gpus);
+            && node.gpus.iter().filter(|gpu| gpu.present).count() == inventory.gpus.len()
+            && inventory.gpus.iter().all(|facts| node.gpus.iter().any(|gpu| gpu.present && gpu.facts == *facts));
         Ok(if same { vec![] } else { vec![Event::NodeInventoried { node: id, inventory: inventory.clone(), gpus }] })
     }
 

@@ -31,7 +31,13 @@ impl Case<'_> {
             return Err(Refusal::new(Code::Suspended, format!("{} is suspended", self.state.tree.title(suspended.id))));
         }
         for place in self.state.tree.chain(scope) {
-            place.policy.refuse(&spec, &self.state.tree.title(place.id))?;
+            place.policy.refuse(&spec, || self.state.tree.title(place.id))?;
+        }
+        // Whoever writes the command reads what the job reads.
+        if !spec.secrets.is_empty() && self.command.by.user_id().is_some_and(|by| by != owner) {
+            return Err(Refusal::new(Code::NotPermitted, "only a user's own jobs may read its secrets")
+                .field("/secrets")
+                .hint("leave the secrets out, or have the user submit the job"));
         }
         for (variable, secret) in &spec.secrets {
             if self.state.secret(owner, secret).is_none() {
@@ -66,7 +72,9 @@ impl Case<'_> {
         let job = self.state.job(id)?;
         self.may(Action::JobStop, ScopeId::User(job.owner))?;
         match job.phase {
-            Phase::Queued => Ok(vec![Event::JobEnded { job: id, outcome: Outcome::Cancelled }]),
+            Phase::Queued if reason == StopReason::Cancelled => Ok(vec![Event::JobEnded { job: id, outcome: Outcome::Cancelled }]),
+            // It returned to the queue before the eviction or the run-time limit reached it.
+            Phase::Queued => Ok(vec![]),
             // A cancel outranks an eviction under way; anything else under way stays as it is.
             Phase::Stopping if job.stop == Some(StopReason::Evicted) && reason != StopReason::Evicted => Ok(vec![Event::JobStopping { job: id, reason }]),
             Phase::Stopping => Ok(vec![]),
@@ -76,10 +84,10 @@ impl Case<'_> {
 
     /// The allocation, if it is this node's to speak of.
     fn allocation_on(&self, node: NodeId, id: AllocationId) -> Result<(&Allocation, &Job), Refusal> {
-        if let Actor::Node(by) = self.command.by {
-            if by != node {
-                return Err(Refusal::not_found());
-            }
+        match &self.command.by {
+            Actor::System => {}
+            Actor::Node(by) if *by == node => {}
+            Actor::Node(_) | Actor::User { .. } => return Err(Refusal::not_found()),
         }
         let allocation = self.state.fleet.allocation(id).filter(|allocation| allocation.node == node).ok_or_else(Refusal::not_found)?;
         Ok((allocation, self.state.job(allocation.job)?))
@@ -95,6 +103,8 @@ impl Case<'_> {
                 Phase::Placed | Phase::Starting => Ok(vec![Event::JobRunning { job: job_id }]),
                 _ => Ok(vec![]),
             },
+            // What was being stopped ends as that says, whether or not it ever started.
+            Observation::NotStarted { .. } if job.stop.is_some() => Ok(vec![self.attempt_lost(job_id, "it was evicted".into())]),
             Observation::NotStarted { why } => {
                 let why: String = why.chars().filter(|c| !c.is_control()).take(500).collect();
                 Ok(vec![Event::JobEnded { job: job_id, outcome: Outcome::NotStarted { why } }])

@@ -1,12 +1,13 @@
 //! Admission: does a job fit every quota and budget above it, now or ever?
 
 use crate::ledger::hold::Hold;
-use crate::meter::Exceeded;
+use crate::meter::{Exceeded, Of};
+use crate::money::Micros;
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::tenancy::budget::{self, OverBudget};
 use crate::tenancy::scope::{Scope, ScopeId};
-use crate::time::{SECOND_MS, Time};
+use crate::time::{Period, SECOND_MS, Time};
 use crate::workload::job::Admission;
 use crate::workload::spec::JobSpec;
 
@@ -20,6 +21,7 @@ pub fn refuse_for_ever(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) 
         }
     }
     let admission = admission(state, owner, spec, cheapest_class(state, spec).as_deref(), vram_mib);
+    countable(state, &admission, at)?;
     match first_over_budget(state, owner, &admission, at) {
         Some((scope, over)) if over.for_this_period => Err(exceeds_budget(state, scope, &over, &admission)),
         _ => Ok(()),
@@ -38,10 +40,26 @@ pub fn admit(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>,
             return Err(quota_in_use(state, scope, &exceeded));
         }
     }
+    countable(state, &admission, at)?;
     match first_over_budget(state, owner, &admission, at) {
         None => Ok(admission),
         Some((scope, over)) => Err(budget_held(state, scope, &over, &admission)),
     }
+}
+
+/// Refuses what the ledger's integers could not count. The platform's running total is the largest sum there
+/// is: every other scope, period and account holds a part of it.
+fn countable(state: &State, admission: &Admission, at: Time) -> Result<(), Refusal> {
+    let total = state.tree.find(ScopeId::Platform)?.spending.at(&Of::All, Period::Total, at);
+    let cost = admission.hold.left;
+    let money = [total.spent.money, total.held.money].into_iter().try_fold(cost.money, Micros::checked_add);
+    let gpu_ms = [total.spent.gpu_ms, total.held.gpu_ms].into_iter().try_fold(cost.gpu_ms, u64::checked_add);
+    if money.is_some_and(|money| money.0 < i64::MAX) && gpu_ms.is_some() {
+        return Ok(());
+    }
+    Err(Refusal::new(Code::ExceedsBudget, format!("up to {} would be spent, more than the ledger can count", cost.money))
+        .field("/run_time_s")
+        .hint("ask for a shorter run time or less"))
 }
 
 fn admission(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>, vram_mib: u64) -> Admission {
@@ -93,7 +111,7 @@ fn quota_in_use(state: &State, scope: &Scope, over: &Exceeded) -> Refusal {
     } else {
         format!("{title} uses {} of its {} of {}; {} more do not fit", over.used, over.limit, over.meter, over.asked)
     };
-    let missing = (over.used + over.asked).saturating_sub(over.limit);
+    let missing = over.used.saturating_add(over.asked).saturating_sub(over.limit);
     Refusal::new(Code::QuotaInUse, sentence)
         .hint(format!("it starts when {missing} of {} are given back (free now: {free}), or when the quota of {title} is raised", over.meter))
 }

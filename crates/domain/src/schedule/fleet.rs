@@ -96,6 +96,9 @@ pub struct Node {
     pub name: Box<str>,
     pub joined: Time,
     pub status: NodeStatus,
+    /// An operator took it out of service; remembered while it is lost.
+    #[serde(default)]
+    pub cordoned: bool,
     /// SHA-256 of the public keys the node may speak with; two while a key is rotated.
     pub keys: Vec<Digest>,
     pub cpu_milli: u32,

@@ -25,17 +25,25 @@ struct Wall {
     tenant: Option<TenantId>,
     at_least: Isolation,
     shares_guarded: bool,
+    /// VRAM of the whole job that policies allow.
+    vram_mib_at_most: u64,
 }
 
 impl Wall {
     fn of(state: &State, owner: ScopeId, demand: &Demand) -> Wall {
-        let at_least = state.tree.chain(owner).filter_map(|scope| scope.policy.min_isolation).max();
         Wall {
             tenant: state.tree.tenant_of(owner),
-            at_least: at_least.unwrap_or(Isolation::Guarded).max(demand.isolation),
+            at_least: at_least(state, owner, demand),
             shares_guarded: consents(state, owner),
+            vram_mib_at_most: state.tree.chain(owner).filter_map(|scope| scope.policy.max_vram_mib_per_job).min().unwrap_or(u64::MAX),
         }
     }
+}
+
+/// The weakest level that policies and the job accept, of the job itself and of its neighbours.
+fn at_least(state: &State, owner: ScopeId, demand: &Demand) -> Isolation {
+    let policies = state.tree.chain(owner).filter_map(|scope| scope.policy.min_isolation);
+    policies.max().unwrap_or(Isolation::Guarded).max(demand.isolation)
 }
 
 /// The nearest word above on sharing devices with other tenants at `guarded`; silence means no.
@@ -112,7 +120,8 @@ fn on_node(state: &State, node: &Node, class: &str, demand: &Demand, wall: &Wall
         .filter_map(|gpu| {
             let free_share = 1000 - gpu.used_permille;
             let free_vram = gpu.facts.vram_mib.checked_sub(gpu.used_vram_mib)?;
-            let enough = u32::from(demand.compute_permille) <= free_share && vram_wanted(gpu, demand).max(demand.vram_mib) <= free_vram;
+            let enough = u32::from(demand.compute_permille) <= free_share && vram_wanted(gpu, demand).max(demand.vram_mib) <= free_vram
+                && vram_wanted(gpu, demand).saturating_mul(demand.gpus.into()) <= wall.vram_mib_at_most;
             let level = enough.then(|| level(state, gpu, demand, wall)).flatten()?;
             let left = (free_vram - vram_wanted(gpu, demand)) * 1000 / gpu.facts.vram_mib + u64::from(free_share - u32::from(demand.compute_permille));
             Some((left, gpu, level))
@@ -134,22 +143,28 @@ fn on_node(state: &State, node: &Node, class: &str, demand: &Demand, wall: &Wall
     Some((left, Place { node: node.id, slices: slices.collect(), class: Some(class.into()), isolation, isolation_why }))
 }
 
-/// The strongest level this GPU gives the demand, if it satisfies everybody on it.
-fn level(state: &State, gpu: &Gpu, demand: &Demand, wall: &Wall) -> Option<(Isolation, String)> {
-    let whole = demand.compute_permille == 1000;
-    let can = |level: &Isolation| match level {
+/// Whether a device that offers this level gives it to a slice, or only to a whole GPU.
+fn gives(level: Isolation, whole: bool) -> bool {
+    match level {
         Isolation::Exclusive => whole,
         Isolation::Partition => false,
         Isolation::Fenced | Isolation::Guarded => true,
-    };
-    let (&level, why) = gpu.facts.isolation.iter().rev().find(|(level, _)| can(level))?;
+    }
+}
+
+/// The strongest level this GPU gives the demand, if it satisfies everybody on it.
+fn level(state: &State, gpu: &Gpu, demand: &Demand, wall: &Wall) -> Option<(Isolation, String)> {
+    let whole = demand.compute_permille == 1000;
+    let (&level, why) = gpu.facts.isolation.iter().rev().find(|(level, _)| gives(**level, whole))?;
     let foreign_alone = gpu.holders.iter().all(|holder| {
         let neighbour = &state.fleet.allocations[holder];
         let Some(job) = state.jobs.get(&neighbour.job) else { return false };
         let owner = ScopeId::User(job.owner);
-        state.tree.tenant_of(owner) == wall.tenant
+        let strong_enough = neighbour.isolation >= wall.at_least && level >= at_least(state, owner, &job.spec.demand);
+        let may_meet = state.tree.tenant_of(owner) == wall.tenant
             || (level >= Isolation::Fenced && neighbour.isolation >= Isolation::Fenced)
-            || (wall.shares_guarded && consents(state, owner))
+            || (wall.shares_guarded && consents(state, owner));
+        strong_enough && may_meet
     });
     let shared_below = level >= wall.at_least && foreign_alone;
     shared_below.then(|| (level, why.clone()))
@@ -163,7 +178,9 @@ pub fn refuse_beyond_fleet(state: &State, demand: &Demand) -> Result<(), Refusal
     }
     let fits = |node: &Node| {
         let gpus = node.gpus.iter().filter(|gpu| {
-            demand.vram_mib <= gpu.facts.vram_mib && demand.class.as_deref().is_none_or(|class| class == &*gpu.facts.class)
+            let whole = demand.compute_permille == 1000;
+            let walled = gpu.facts.isolation.keys().any(|level| gives(*level, whole) && *level >= demand.isolation);
+            walled && demand.vram_mib <= gpu.facts.vram_mib && demand.class.as_deref().is_none_or(|class| class == &*gpu.facts.class)
         });
         demand.cpu_milli <= node.cpu_milli && demand.memory_mib <= node.memory_mib && gpus.count() >= demand.gpus as usize
     };

@@ -1,5 +1,6 @@
 //! Folding events into the state. One arm an event; each says what changed and nothing decides.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{JoinToken, Retired, State};
@@ -88,8 +89,17 @@ impl State {
             }
             Event::NodeInventoried { node, inventory, gpus } => self.inventory(*node, inventory, gpus),
             Event::NodeLost { node } => self.change_node(*node, |node| node.status = NodeStatus::Lost),
-            Event::NodeReturned { node } | Event::NodeUncordoned { node } => self.change_node(*node, |node| node.status = NodeStatus::Up),
-            Event::NodeCordoned { node } => self.change_node(*node, |node| node.status = NodeStatus::Cordoned),
+            Event::NodeReturned { node } => self.change_node(*node, |node| {
+                node.status = if node.cordoned { NodeStatus::Cordoned } else { NodeStatus::Up };
+            }),
+            Event::NodeCordoned { node } => self.change_node(*node, |node| {
+                node.status = NodeStatus::Cordoned;
+                node.cordoned = true;
+            }),
+            Event::NodeUncordoned { node } => self.change_node(*node, |node| {
+                node.status = NodeStatus::Up;
+                node.cordoned = false;
+            }),
             Event::NodeKeyAdded { node, key } => self.change_node(*node, |node| node.keys.push(*key)),
             Event::NodeKeyRevoked { node, key } => self.change_node(*node, |node| node.keys.retain(|known| known != key)),
             Event::NodeRemoved { node } => {
@@ -165,8 +175,8 @@ impl State {
 
     /// After a move into another tenant no user keeps a role in the old one, nor strangers one here.
     fn drop_grants_outside(&mut self, moved: ScopeId) {
-        let inside = self.tree.subtree(moved);
-        let users: Vec<UserId> = inside.iter().filter_map(|scope| if let ScopeId::User(user) = scope { Some(*user) } else { None }).collect();
+        let inside: BTreeSet<ScopeId> = self.tree.subtree(moved).into_iter().collect();
+        let users: BTreeSet<UserId> = inside.iter().filter_map(|scope| if let ScopeId::User(user) = scope { Some(*user) } else { None }).collect();
         let all: Vec<ScopeId> = self.tree.iter().map(|scope| scope.id).collect();
         for id in all {
             let within = inside.contains(&id);
@@ -188,12 +198,15 @@ impl State {
                 self.tree.get_mut(holder).roles.remove(&user);
             }
         }
-        self.secrets.retain(|(scope, _), _| *scope != id);
         Retired::Scope { path, closed: at, scope: Box::new(self.tree.remove(id)) }
     }
 
     fn inventory(&mut self, id: NodeId, inventory: &Inventory, gpus: &[GpuId]) {
         gpus.iter().for_each(|gpu| self.last_id = self.last_id.max(gpu.0));
+        // A device seen here is no longer on a lost node that had it: nothing runs there.
+        for other in self.fleet.nodes.values_mut().filter(|other| other.id != id && other.status == NodeStatus::Lost) {
+            other.gpus.retain(|gpu| !inventory.gpus.iter().any(|facts| facts.uuid == gpu.facts.uuid));
+        }
         let node = self.fleet.nodes.get_mut(&id).expect("INVARIANT: events name known nodes");
         node.cpu_milli = inventory.cpu_milli;
         node.memory_mib = inventory.memory_mib;
@@ -331,6 +344,7 @@ fn new_node(id: NodeId, name: &str, key: crate::tenancy::key::Digest, joined: Ti
         name: name.into(),
         joined,
         status: NodeStatus::Up,
+        cordoned: false,
         keys: vec![key],
         cpu_milli: 0,
         memory_mib: 0,

@@ -26,7 +26,12 @@ pub fn roles_at(tree: &Tree, user: UserId, scope: ScopeId) -> impl Iterator<Item
 
 /// May this actor do this here? A scope the actor cannot see answers exactly like one that does not exist.
 pub fn authorize(tree: &Tree, actor: &Actor, action: Action, scope: ScopeId, ask: Option<&JobSpec>, at: Time) -> Result<(), Refusal> {
-    let Actor::User { user, allow, .. } = actor else { return Ok(()) };
+    let (user, allow) = match actor {
+        Actor::User { user, allow, .. } => (user, allow),
+        Actor::System => return tree.find(scope).map(|_| ()),
+        // A node speaks for itself alone, and never through a role.
+        Actor::Node(_) => return Err(Refusal::not_found()),
+    };
     let visible = tree.get(scope).is_some() && tree.get(ScopeId::User(*user)).is_some();
     if !visible {
         return Err(Refusal::not_found());

@@ -11,14 +11,17 @@ use crate::time::{Period, Time};
 
 /// A ceiling on spending of a scope and everything below it, within each period.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Budget {
     pub period: Period,
     /// Counts only jobs on this GPU class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub class: Option<Box<str>>,
     /// Counts only jobs of this SKU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub sku: Option<Box<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub money_micros: Option<u64>,
@@ -168,7 +171,7 @@ pub fn first_exceeded(budgets: &[Budget], spending: &Spending, ofs: &[Of], cost:
             (money > 0 && money_base.saturating_add(money) > money_limit)
                 || (cost.gpu_ms > 0 && gpu_base.saturating_add(cost.gpu_ms) > gpu_limit)
         };
-        over(spent + held, spend.spent.gpu_ms + spend.held.gpu_ms).then(|| OverBudget {
+        over(spent.saturating_add(held), spend.spent.gpu_ms.saturating_add(spend.held.gpu_ms)).then(|| OverBudget {
             budget: budget.clone(),
             spend,
             for_this_period: over(spent, spend.spent.gpu_ms),

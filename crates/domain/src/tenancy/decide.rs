@@ -7,6 +7,7 @@ mod secret;
 use super::authorize::effective;
 use super::role::{Action, Role, permitted};
 use super::scope::{Identity, Level, Scope, ScopeId, UserFacts, UserKind};
+use crate::actor::Actor;
 use crate::decide::Case;
 use crate::event::Event;
 use crate::id::{SubscriberId, TenantId, UserId};
@@ -125,7 +126,7 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Closes a scope and everything below it, children first.
+    /// Closes a scope and everything below it, children first; its secrets are erased with it.
     pub(crate) fn close(&self, scope: ScopeId) -> Result<Vec<Event>, Refusal> {
         self.manage(scope)?;
         self.keep_an_owner(scope)?;
@@ -135,7 +136,10 @@ impl Case<'_> {
         }
         let mut closing = self.state.tree.subtree(scope);
         closing.reverse();
-        Ok(closing.into_iter().map(|scope| Event::ScopeClosed { scope }).collect())
+        let erased = closing.iter().flat_map(|&scope| self.state.secrets_of(scope)).map(|(scope, name, secret)| Event::SecretErased { scope, name, secret });
+        let mut events: Vec<Event> = erased.collect();
+        events.extend(closing.into_iter().map(|scope| Event::ScopeClosed { scope }));
+        Ok(events)
     }
 
     /// Refuses what would leave the platform without an owner who can act.
@@ -161,6 +165,9 @@ impl Case<'_> {
         self.may(Action::ScopeRead, home.id)?;
         self.may(Action::UserManage, home.parent.unwrap_or(ScopeId::Platform))?;
         self.may_become(user)?;
+        if matches!(self.command.by, Actor::User { allow: Some(_), .. }) {
+            return Err(grant_exceeds("the key in use is limited, and a login is not"));
+        }
         identity.map_or(Ok(()), check_identity)?;
         Ok(vec![Event::IdentitySet { user, identity: identity.cloned() }])
     }
@@ -185,7 +192,11 @@ impl Case<'_> {
         self.may(Action::RoleGrant, scope)?;
         let Some(actor) = self.command.by.user_id() else { return Ok(()) };
         let mine = effective(&self.state.tree, actor, scope);
-        if permitted(role).iter().all(|action| mine.contains(action)) {
+        let by_key = |action| match &self.command.by {
+            Actor::User { allow: Some(allow), .. } => allow.contains(action),
+            _ => true,
+        };
+        if permitted(role).iter().all(|action| mine.contains(action) && by_key(action)) {
             return Ok(());
         }
         Err(grant_exceeds("the role allows more than you may do there"))

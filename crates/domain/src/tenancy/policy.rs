@@ -9,6 +9,7 @@ use crate::workload::spec::{Isolation, JobSpec, Kind, Priority};
 
 /// What jobs of a scope may ask for. An absent field says nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Policy {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -16,6 +17,7 @@ pub struct Policy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priorities: Option<BTreeSet<Priority>>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<std::collections::BTreeSet<String>>))]
     pub classes: Option<BTreeSet<Box<str>>>,
     /// No job here runs, and no neighbour is accepted, below this level.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -85,12 +87,11 @@ impl Policy {
         None
     }
 
-    pub(crate) fn refuse(&self, spec: &JobSpec, whose: &str) -> Result<(), Refusal> {
-        match self.excludes(spec) {
-            None => Ok(()),
-            Some((field, sentence)) => Err(Refusal::new(Code::PolicyExcludes, format!("{sentence} by the policy of {whose}"))
-                .field(field)
-                .hint(format!("ask for less, or ask an operator of {whose} to widen its policy"))),
-        }
+    pub(crate) fn refuse(&self, spec: &JobSpec, whose: impl FnOnce() -> String) -> Result<(), Refusal> {
+        let Some((field, sentence)) = self.excludes(spec) else { return Ok(()) };
+        let whose = whose();
+        Err(Refusal::new(Code::PolicyExcludes, format!("{sentence} by the policy of {whose}"))
+            .field(field)
+            .hint(format!("ask for less, or ask an operator of {whose} to widen its policy")))
     }
 }

@@ -118,27 +118,51 @@ pub fn check(tree: &Tree, user: UserId, action: Action, scope: ScopeId, ask: Opt
     if tree.chain(scope).all(|s| s.rules.is_empty()) {
         return Ok(());
     }
-    let entities = entities(tree, user, scope);
-    let context = ask.map_or_else(Context::empty, |spec| ask_context(spec, at));
-    let request = Request::new(uid("User", user), uid("Action", action.as_str()), uid("Scope", scope), context, None);
-    let request = request.expect("no schema to violate");
+    let asked = Asked::new(tree, user, action, scope, ask, at);
     for holder in tree.chain(scope) {
-        let Some(rules) = &holder.rules.parsed else { continue };
-        // Rules only forbid, so each is asked under a permit for everything: "deny" then means a rule spoke,
-        // and a rule that fails to evaluate counts as having spoken.
-        let mut policies = (**rules).clone();
-        let permit = cedar_policy::Policy::parse(None, "permit (principal, action, resource);").expect("a constant");
-        policies.add(permit.new_id(cedar_policy::PolicyId::new("tenure-base"))).expect("a fresh name");
-        let response = Authorizer::new().is_authorized(&request, &policies, &entities);
-        let erred = response.diagnostics().errors().next().is_some();
-        if response.decision() == Decision::Deny || erred {
-            let named = response.diagnostics().reason().map(|id| rule_name(rules, id)).next();
-            let which = named.map_or_else(|| "a rule".into(), |name| format!("rule {name}"));
+        if let Some(which) = asked.forbidden_by(&holder.rules) {
             return Err(Refusal::new(Code::ForbiddenByRule, format!("{which} of {} forbids {}", tree.title(holder.id), action.as_str()))
                 .hint(format!("an operator of {} can change its rules", tree.title(holder.id))));
         }
     }
     Ok(())
+}
+
+/// Whether rules, once set at `scope`, would keep `user` from ever changing them again.
+pub(crate) fn locks_out(rules: &Rules, tree: &Tree, user: UserId, scope: ScopeId, at: Time) -> bool {
+    let needed: &[Action] = if scope == ScopeId::Platform { &[Action::ScopeRead, Action::PolicySet] } else { &[Action::ScopeRead] };
+    needed.iter().any(|&action| Asked::new(tree, user, action, scope, None, at).forbidden_by(rules).is_some())
+}
+
+/// One question to any number of rules.
+struct Asked {
+    request: Request,
+    entities: Entities,
+}
+
+impl Asked {
+    fn new(tree: &Tree, user: UserId, action: Action, scope: ScopeId, ask: Option<&JobSpec>, at: Time) -> Asked {
+        let context = ask.map_or_else(Context::empty, |spec| ask_context(spec, at));
+        let request = Request::new(uid("User", user), uid("Action", action.as_str()), uid("Scope", scope), context, None);
+        Asked { request: request.expect("no schema to violate"), entities: entities(tree, user, scope) }
+    }
+
+    /// The rule that says no, in words.
+    fn forbidden_by(&self, rules: &Rules) -> Option<String> {
+        let rules = rules.parsed.as_ref()?;
+        // Rules only forbid, so each is asked under a permit for everything: "deny" then means a rule spoke,
+        // and a rule that fails to evaluate counts as having spoken.
+        let mut policies = (**rules).clone();
+        let permit = cedar_policy::Policy::parse(None, "permit (principal, action, resource);").expect("a constant");
+        policies.add(permit.new_id(cedar_policy::PolicyId::new("tenure-base"))).expect("a fresh name");
+        let response = Authorizer::new().is_authorized(&self.request, &policies, &self.entities);
+        let erred = response.diagnostics().errors().next().is_some();
+        if response.decision() == Decision::Allow && !erred {
+            return None;
+        }
+        let forbids = response.diagnostics().reason().find(|id| rules.policy(id).is_some());
+        Some(forbids.map_or_else(|| "a rule".into(), |id| format!("rule {}", rule_name(rules, id))))
+    }
 }
 
 fn rule_name(rules: &PolicySet, id: &cedar_policy::PolicyId) -> String {

@@ -72,6 +72,7 @@ impl<'de> Deserialize<'de> for ScopeId {
 }
 
 /// The four levels, from the root down.
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
@@ -104,6 +105,7 @@ impl Level {
 }
 
 /// Whether a user is a person or a program.
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UserKind {
@@ -112,6 +114,7 @@ pub enum UserKind {
 }
 
 /// A login at an OIDC issuer that stands for a user.
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Identity {
     pub issuer: String,

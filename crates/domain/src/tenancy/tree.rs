@@ -145,16 +145,26 @@ impl Tree {
 
     pub(crate) fn remove(&mut self, id: ScopeId) -> Scope {
         let scope = self.scopes.remove(&id).expect("INVARIANT: events name live scopes");
-        if let Some(names) = scope.parent.and_then(|parent| self.children.get_mut(&parent)) {
-            names.remove(&scope.name);
-        }
-        self.children.remove(&id);
+        self.unlist(scope.parent, &scope.name);
         if let (ScopeId::User(user), Some(identity)) = (id, scope.user.as_ref().and_then(|u| u.identity.as_ref())) {
             if let Some(users) = self.identities.get_mut(identity) {
                 users.retain(|&other| other != user);
+                if users.is_empty() {
+                    self.identities.remove(identity);
+                }
             }
         }
         scope
+    }
+
+    fn unlist(&mut self, parent: Option<ScopeId>, name: &str) {
+        let Some(parent) = parent else { return };
+        if let Some(names) = self.children.get_mut(&parent) {
+            names.remove(name);
+            if names.is_empty() {
+                self.children.remove(&parent);
+            }
+        }
     }
 
     /// Re-hangs a scope; the caller has moved its counts along the two chains.
@@ -162,9 +172,7 @@ impl Tree {
         let scope = self.scopes.get_mut(&id).expect("INVARIANT: events name live scopes");
         let old = scope.parent.replace(parent);
         let name = scope.name.clone();
-        if let Some(names) = old.and_then(|old| self.children.get_mut(&old)) {
-            names.remove(&name);
-        }
+        self.unlist(old, &name);
         self.children.entry(parent).or_default().insert(name, id);
     }
 }

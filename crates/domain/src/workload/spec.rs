@@ -103,6 +103,9 @@ impl Demand {
         if self.isolation == Isolation::Exclusive && self.gpus > 0 && self.compute_permille < 1000 {
             return Err(Refusal::invalid("/demand/isolation", "only a whole GPU is exclusive; ask for 1000 thousandths"));
         }
+        if self.gpus == 0 && self.class.is_some() {
+            return Err(Refusal::invalid("/demand/class", "a GPU class without a GPU; ask for at least one"));
+        }
         if self.gpus == 0 && self.vram_mib > 0 {
             return Err(Refusal::invalid("/demand/vram_mib", "VRAM without a GPU; ask for at least one"));
         }
@@ -172,8 +175,8 @@ fn default_max_attempts() -> u32 {
 
 /// Variables that would let a job choose its own devices or slip code in front of its libraries.
 fn is_reserved_variable(name: &str) -> bool {
-    const PREFIXES: [&str; 11] =
-        ["LD_", "TENURE_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "ZE_", "OCL_ICD_", "OPENCL_", "GPU_DEVICE_", "GLIBC_TUNABLES"];
+    const PREFIXES: [&str; 13] =
+        ["LD_", "VK_", "ONEAPI_", "TENURE_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "ZE_", "OCL_ICD_", "OPENCL_", "GPU_DEVICE_", "GLIBC_TUNABLES"];
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
@@ -198,13 +201,13 @@ impl JobSpec {
         if self.command.is_empty() || self.command[0].is_empty() {
             return Err(Refusal::invalid("/command", "a job needs a command"));
         }
-        if self.command.iter().map(String::len).sum::<usize>() > MAX_COMMAND_BYTES {
+        if self.command.iter().map(|part| part.len() + 1).sum::<usize>() > MAX_COMMAND_BYTES {
             return Err(Refusal::invalid("/command", format!("the command is longer than {MAX_COMMAND_BYTES} bytes; put a script in a volume")));
         }
         if self.command.iter().any(|part| part.contains('\0')) {
             return Err(Refusal::invalid("/command", "the command has a NUL byte"));
         }
-        if self.env.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>() > MAX_ENV_BYTES {
+        if self.env.iter().chain(&self.secrets).map(|(k, v)| k.len() + v.len() + 2).sum::<usize>() > MAX_ENV_BYTES {
             return Err(Refusal::invalid("/env", format!("the environment is larger than {MAX_ENV_BYTES} bytes")));
         }
         for (variable, value) in &self.env {
@@ -221,7 +224,7 @@ impl JobSpec {
             }
         }
         if let Some(workdir) = &self.workdir {
-            let plain = workdir.starts_with('/') && !workdir.split('/').any(|part| part == "..") && !workdir.contains('\0');
+            let plain = workdir.starts_with('/') && !workdir.split('/').any(|part| part == "..") && !workdir.contains(char::is_control);
             if !plain || workdir.len() > 4096 {
                 return Err(Refusal::invalid("/workdir", "a working directory is an absolute path without '..'"));
             }

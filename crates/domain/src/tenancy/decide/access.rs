@@ -53,6 +53,9 @@ impl Case<'_> {
         if expires.is_some_and(|expires| expires <= self.command.at) {
             return Err(Refusal::invalid("/expires", "the key would have expired already"));
         }
+        if self.state.keys.by_digest(&digest).is_some() {
+            return Err(Refusal::new(Code::ContradictoryReport, "another key has this digest").hint("make a new key"));
+        }
         if self.state.keys.of_user(user).count() >= MAX_KEYS_PER_USER {
             return Err(Refusal::new(Code::WrongPhase, format!("the user has {MAX_KEYS_PER_USER} keys already")).hint("revoke some first"));
         }

@@ -9,7 +9,7 @@ use crate::refusal::{Code, Refusal};
 use crate::tenancy::budget::Budget;
 use crate::tenancy::policy::Policy;
 use crate::tenancy::role::Action;
-use crate::tenancy::rule::Rules;
+use crate::tenancy::rule::{Rules, locks_out};
 use crate::tenancy::scope::{Scope, ScopeId};
 
 const MAX_LIMITS: usize = 200;
@@ -67,6 +67,10 @@ impl Case<'_> {
     pub(crate) fn set_rules(&self, scope: ScopeId, rules: &str, revision: Option<u64>) -> Result<Vec<Event>, Refusal> {
         let place = self.may_limit(Action::PolicySet, scope, revision)?;
         let parsed = Rules::parse(rules)?;
+        if self.command.by.user_id().is_some_and(|user| locks_out(&parsed, &self.state.tree, user, scope, self.command.at)) {
+            return Err(Refusal::new(Code::InvalidRule, "the rules would keep you from ever changing them again").field("/rules")
+                .hint("forbid less: leave scope_read and policy_set to yourself"));
+        }
         Ok(if place.rules == parsed { vec![] } else { vec![Event::RulesSet { scope, rules: parsed }] })
     }
 }

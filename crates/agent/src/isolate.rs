@@ -1,0 +1,40 @@
+//! The wall around a job: what this host can give, decided once, and how each part is built.
+//!
+//! Namespaces, cgroups, a user id per tenant, a clean environment. Every part that is missing is missing for a
+//! reason that `tenure-agent doctor` prints. Deliberately absent: devices (their own wall comes with sharing)
+//! and the network, which jobs share with the host.
+
+pub mod cgroup;
+pub mod environment;
+pub mod mount;
+pub mod namespace;
+pub mod user;
+
+use cgroup::Cgroups;
+use namespace::Namespaces;
+
+/// What this host gives every job.
+#[derive(Debug, Clone)]
+pub struct Isolation {
+    pub namespaces: Namespaces,
+    pub cgroups: Cgroups,
+    pub root: bool,
+    /// One line for each part: what is there, or why it is not.
+    pub notes: Vec<String>,
+}
+
+impl Isolation {
+    pub fn of_this_host() -> Isolation {
+        let root = rustix::process::geteuid().is_root();
+        let mut notes = Vec::new();
+        let namespaces = Namespaces::of_this_host(root, &mut notes);
+        let cgroups = Cgroups::of_this_host(&mut notes);
+        notes.push(if root {
+            "user ids: one per tenant".to_owned()
+        } else {
+            "user ids: all jobs run as the agent's own user, for it is not root".to_owned()
+        });
+        notes.push("network: shared with the host".to_owned());
+        Isolation { namespaces, cgroups, root, notes }
+    }
+}

@@ -1,0 +1,197 @@
+//! Limits on what a job's processes use together, by writing the kernel's cgroup files, version 2 or 1.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::kernel;
+
+const PERIOD_US: u64 = 100_000;
+
+/// Where this host's cgroups for jobs are made. Empty where there are none.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cgroups {
+    places: Vec<Place>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    /// A v1 controller; none for the v2 tree that has them all.
+    controller: Option<String>,
+    dir: PathBuf,
+}
+
+/// What a job may use.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub memory_mib: u64,
+    pub cpu_milli: u32,
+    pub processes_max: u32,
+}
+
+impl Cgroups {
+    pub fn of_this_host(notes: &mut Vec<String>) -> Cgroups {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        Cgroups::found(&mounts, &own, notes)
+    }
+
+    fn found(mounts: &str, own: &str, notes: &mut Vec<String>) -> Cgroups {
+        let v2 = mounts.lines().find_map(|line| {
+            let mut fields = line.split(' ');
+            let (_, dir, kind) = (fields.next()?, fields.next()?, fields.next()?);
+            (kind == "cgroup2").then(|| PathBuf::from(dir))
+        });
+        if let Some(root) = v2
+            && fs::read_to_string(root.join("cgroup.controllers")).is_ok_and(|list| list.split_whitespace().any(|c| c == "memory"))
+        {
+            let below = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+            return match prepare_v2(&root.join(below)) {
+                Ok(dir) => {
+                    notes.push("cgroups: version 2; memory, CPU, processes".to_owned());
+                    Cgroups { places: vec![Place { controller: None, dir }] }
+                }
+                Err(error) => {
+                    notes.push(format!("cgroups: none; could not prepare version 2: {error}"));
+                    Cgroups::default()
+                }
+            };
+        }
+        let mut places = Vec::new();
+        for controller in ["memory", "cpu", "pids", "freezer"] {
+            match prepare_v1(mounts, own, controller) {
+                Ok(dir) => places.push(Place { controller: Some(controller.to_owned()), dir }),
+                Err(error) => notes.push(format!("cgroups: no {controller} limit: {error}")),
+            }
+        }
+        if !places.is_empty() {
+            let names: Vec<&str> = places.iter().filter_map(|place| place.controller.as_deref()).collect();
+            notes.push(format!("cgroups: version 1; {}", names.join(", ")));
+        }
+        Cgroups { places }
+    }
+
+    /// Makes the cgroups of one allocation with its limits; gives their directories.
+    pub fn make(&self, name: &str, limits: Limits) -> io::Result<Vec<PathBuf>> {
+        let mut made = Vec::new();
+        for place in &self.places {
+            let dir = place.dir.join(name);
+            match fs::create_dir(&dir) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+            place.limit(&dir, limits)?;
+            made.push(dir);
+        }
+        Ok(made)
+    }
+}
+
+impl Place {
+    fn limit(&self, dir: &Path, limits: Limits) -> io::Result<()> {
+        let memory = limits.memory_mib.saturating_mul(1 << 20).min(i64::MAX as u64).to_string();
+        let quota_us = (u64::from(limits.cpu_milli) * PERIOD_US / 1000).max(1000);
+        let processes = limits.processes_max.to_string();
+        match self.controller.as_deref() {
+            None => {
+                fs::write(dir.join("memory.max"), memory)?;
+                // Absent where the host has no swap.
+                let _ = fs::write(dir.join("memory.swap.max"), "0");
+                fs::write(dir.join("cpu.max"), format!("{quota_us} {PERIOD_US}"))?;
+                fs::write(dir.join("pids.max"), processes)
+            }
+            Some("memory") => {
+                fs::write(dir.join("memory.limit_in_bytes"), &memory)?;
+                let _ = fs::write(dir.join("memory.memsw.limit_in_bytes"), &memory);
+                Ok(())
+            }
+            Some("cpu") => {
+                fs::write(dir.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
+                fs::write(dir.join("cpu.cfs_quota_us"), quota_us.to_string())
+            }
+            Some("pids") => fs::write(dir.join("pids.max"), processes),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// Moves the calling process into the cgroups.
+pub fn enter(dirs: &[PathBuf]) -> io::Result<()> {
+    dirs.iter().try_for_each(|dir| fs::write(dir.join("cgroup.procs"), "0"))
+}
+
+/// How many processes the kernel killed there for want of memory.
+pub fn memory_kills(dirs: &[PathBuf]) -> u64 {
+    let count = |text: String| text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
+    let files = dirs.iter().flat_map(|dir| [dir.join("memory.events"), dir.join("memory.oom_control")]);
+    files.filter_map(|file| fs::read_to_string(file).ok().and_then(count)).max().unwrap_or(0)
+}
+
+/// Ends every process still there and removes the cgroups. False when some would not go.
+pub fn end(dirs: &[PathBuf], patience: Duration) -> bool {
+    let deadline = Instant::now() + patience;
+    let mut pause = Duration::from_micros(200);
+    loop {
+        let mut left = false;
+        for dir in dirs {
+            if fs::remove_dir(dir).is_ok() || !dir.exists() {
+                continue;
+            }
+            left = true;
+            if fs::write(dir.join("cgroup.kill"), "1").is_err() {
+                let processes = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+                processes.lines().filter_map(|pid| pid.parse().ok()).filter(|&pid| pid > 1).for_each(|pid| kernel::kill(pid, libc::SIGKILL));
+            }
+        }
+        if !left {
+            return true;
+        }
+        if Instant::now() >= deadline {
+            return false;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+fn prepare_v1(mounts: &str, own: &str, controller: &str) -> io::Result<PathBuf> {
+    let root = mounts
+        .lines()
+        .find_map(|line| {
+            let mut fields = line.split(' ');
+            let (_, dir, kind, options) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+            (kind == "cgroup" && options.split(',').any(|option| option == controller)).then(|| PathBuf::from(dir))
+        })
+        .ok_or_else(|| io::Error::other("the host has not mounted it"))?;
+    let below = own
+        .lines()
+        .find_map(|line| {
+            let mut fields = line.splitn(3, ':');
+            let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+            controllers.split(',').any(|c| c == controller).then(|| path.trim_start_matches('/'))
+        })
+        .unwrap_or_default();
+    let dir = root.join(below).join("tenure");
+    fs::create_dir_all(&dir)?;
+    Ok(dir)
+}
+
+/// A v2 cgroup with processes in it cannot share out its controllers, so the agent moves to a leaf of its own.
+fn prepare_v2(own: &Path) -> io::Result<PathBuf> {
+    // Restarted agents find themselves in the leaf already.
+    let own = if own.file_name().is_some_and(|name| name == "tenure-agent") { own.parent().unwrap_or(own) } else { own };
+    let leaf = own.join("tenure-agent");
+    fs::create_dir_all(&leaf)?;
+    for pid in fs::read_to_string(own.join("cgroup.procs"))?.lines() {
+        fs::write(leaf.join("cgroup.procs"), pid)?;
+    }
+    let dir = own.join("tenure");
+    fs::create_dir_all(&dir)?;
+    for above in [own, &dir] {
+        fs::write(above.join("cgroup.subtree_control"), "+memory +cpu +pids")?;
+    }
+    Ok(dir)
+}

@@ -1,0 +1,196 @@
+//! Kernel calls that need `unsafe`, each behind a safe function that says why it is.
+//!
+//! What rustix offers safely is called directly where it is needed, not here.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Which side of a fork one is on.
+pub enum Forked {
+    Child,
+    Parent(i32),
+}
+
+/// Forks a process that has one thread. Panics when it has more: a lock another thread held would be held for
+/// ever in the child.
+pub fn fork() -> io::Result<Forked> {
+    let threads = std::fs::read_dir("/proc/self/task").map_or(1, |tasks| tasks.count());
+    assert!(threads <= 1, "only a process with one thread may fork");
+    // SAFETY: with one thread no lock is held elsewhere, so the child may go on as the parent would.
+    match check(unsafe { libc::fork() })? {
+        0 => Ok(Forked::Child),
+        pid => Ok(Forked::Parent(pid)),
+    }
+}
+
+/// Ends the process without running anything of it.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: `_exit` takes any code and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+pub fn unshare(flags: i32) -> io::Result<()> {
+    // SAFETY: `unshare` changes only what the calling process shares; file descriptors are not among the flags used.
+    check(unsafe { libc::unshare(flags) }).map(drop)
+}
+
+fn prctl(option: i32, argument: libc::c_ulong) -> io::Result<()> {
+    // SAFETY: the options used here take one number and no pointer.
+    check(unsafe { libc::prctl(option, argument, 0, 0, 0) }).map(drop)
+}
+
+/// The process dies when its parent does.
+pub fn die_with_parent() -> io::Result<()> {
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as libc::c_ulong)
+}
+
+/// Orphans among the descendants become children of this process.
+pub fn become_subreaper() -> io::Result<()> {
+    prctl(libc::PR_SET_CHILD_SUBREAPER, 1)
+}
+
+/// Nothing executed from here on gains rights by its file.
+pub fn no_new_privileges() -> io::Result<()> {
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1)
+}
+
+/// Neither core dumps nor other processes of the same user see this one's memory.
+pub fn hide_memory() -> io::Result<()> {
+    prctl(libc::PR_SET_DUMPABLE, 0)?;
+    no_core_dumps()
+}
+
+pub fn no_core_dumps() -> io::Result<()> {
+    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live struct of the right type.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) }).map(drop)
+}
+
+/// Gives up every capability for good, for all programs executed from here on.
+pub fn drop_capabilities() {
+    for capability in 0..64 {
+        // Fails past the last capability the kernel knows, which is the end wanted.
+        if prctl(libc::PR_CAPBSET_DROP, capability).is_err() {
+            break;
+        }
+    }
+}
+
+/// Becomes another user, with no groups but its own.
+pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: these take numbers only; an empty group list may come with a null pointer.
+    unsafe {
+        check(libc::setgroups(0, std::ptr::null()))?;
+        check(libc::setresgid(gid, gid, gid))?;
+        check(libc::setresuid(uid, uid, uid))?;
+    }
+    Ok(())
+}
+
+/// Default actions and no blocked signals, as a program expects to be started.
+pub fn reset_signals() {
+    for signal in 1..=64 {
+        // SAFETY: setting a default action installs no handler; what cannot be set is refused by the kernel.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    // SAFETY: both pointers are to a live set or null, as the calls want.
+    unsafe {
+        let mut none = std::mem::zeroed();
+        libc::sigemptyset(&mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+    }
+}
+
+/// Blocks signals, so that `next_signal` takes them one by one.
+pub fn block_signals(signals: &[i32]) {
+    let set = signal_set(signals);
+    // SAFETY: the set is live; no old set is asked for.
+    unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) };
+}
+
+/// Waits for one of the blocked signals.
+pub fn next_signal(signals: &[i32]) -> i32 {
+    let set = signal_set(signals);
+    loop {
+        // SAFETY: the set is live; no details are asked for.
+        let signal = unsafe { libc::sigwaitinfo(&set, std::ptr::null_mut()) };
+        if signal > 0 {
+            return signal;
+        }
+    }
+}
+
+fn signal_set(signals: &[i32]) -> libc::sigset_t {
+    // SAFETY: an all-zero set is a valid place for `sigemptyset` to write to.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        for &signal in signals {
+            libc::sigaddset(&mut set, signal);
+        }
+        set
+    }
+}
+
+/// Sends a signal; a negative number is a process group. Who is gone already is no error.
+pub fn kill(pid: i32, signal: i32) {
+    // INVARIANT: 0 and -1 would reach everybody.
+    assert!(pid > 1 || pid < -1, "no signal to everybody");
+    // SAFETY: takes two numbers.
+    unsafe { libc::kill(pid, signal) };
+}
+
+/// The wait status of a child that ended, any child for -1; none when none has ended or none is left.
+pub fn reap(pid: i32, wait: bool) -> Option<(i32, i32)> {
+    let mut status = 0;
+    loop {
+        // SAFETY: the status pointer is live.
+        let reaped = unsafe { libc::waitpid(pid, &mut status, if wait { 0 } else { libc::WNOHANG }) };
+        match reaped {
+            -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+            reaped if reaped <= 0 => return None,
+            reaped => return Some((reaped, status)),
+        }
+    }
+}
+
+/// A handle on a process that stays with it, whatever becomes of its number.
+pub fn pidfd(pid: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes two numbers and returns a new descriptor that nobody else owns.
+    let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as libc::c_int)?;
+    // SAFETY: as above.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Puts a copy of `fd` at `at`, to be kept over an exec.
+pub fn place(fd: &impl AsRawFd, at: RawFd) -> io::Result<()> {
+    // SAFETY: replaces a standard descriptor, which no Rust object owns.
+    check(unsafe { libc::dup2(fd.as_raw_fd(), at) }).map(drop)
+}
+
+/// Lets nothing but the standard descriptors pass the next exec.
+pub fn close_on_exec_from_3() {
+    // SAFETY: only marks descriptors; none is closed under its owner.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
+/// Becomes another program; returns only with the reason why not.
+pub fn execute(path: &CString, arguments: &[CString], environment: &[CString]) -> io::Error {
+    let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
+        texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
+    // SAFETY: both lists end with null and point into texts that live until the call returns.
+    unsafe { libc::execve(path.as_ptr(), arguments.as_ptr(), environment.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+pub fn set_hostname(name: &str) -> io::Result<()> {
+    // SAFETY: pointer and length are of one live text.
+    check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }).map(drop)
+}

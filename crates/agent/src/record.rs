@@ -1,0 +1,133 @@
+//! What is written down of one allocation: `state.json` in its directory.
+//!
+//! INVARIANT: the file is made once, by a link that fails when it exists: whoever makes it owns the run, and
+//! nobody else ever runs it. Later states replace it by rename, and a state that was told to anybody is synced.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tenure_api::channel::{AllocationReport, RunState};
+use tenure_domain::id::AllocationId;
+use tenure_domain::workload::job::StopReason;
+
+use crate::clock;
+
+/// The thin parent of a run, or whoever ended it without one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    pub allocation: AllocationId,
+    pub boot_id: String,
+    /// The thin parent and when it was started, in clock ticks since boot: together unique in one boot.
+    pub pid: i32,
+    pub start_ticks: u64,
+    /// Where its processes are, for whoever must end them.
+    pub cgroups: Vec<PathBuf>,
+    pub phase: Phase,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    Starting,
+    Running { since_ms: u64 },
+    Exited { exit_code: Option<i32>, signal: Option<i32>, by: Option<StopReason>, ran_ms: u64 },
+    NotStarted { why: String },
+    /// Taken by an agent that found the directory without a run; nothing may run here.
+    Void,
+}
+
+impl Phase {
+    pub fn has_ended(&self) -> bool {
+        !matches!(self, Phase::Starting | Phase::Running { .. })
+    }
+
+    /// Ended by no doing of the job.
+    pub fn evicted(ran_ms: u64) -> Self {
+        Phase::Exited { exit_code: None, signal: None, by: Some(StopReason::Evicted), ran_ms }
+    }
+}
+
+impl Record {
+    /// A record without a process: of something that never ran here.
+    pub fn without_process(allocation: AllocationId, phase: Phase) -> Self {
+        Record { allocation, boot_id: clock::boot_id(), pid: 0, start_ticks: 0, cgroups: Vec::new(), phase }
+    }
+
+    /// What the server is told; none for what never became a run.
+    pub fn report(&self) -> Option<AllocationReport> {
+        let (ran_ms, state) = match &self.phase {
+            Phase::Starting => (0, RunState::Starting),
+            Phase::Running { since_ms } => (clock::monotonic_ms().saturating_sub(*since_ms), RunState::Running),
+            Phase::Exited { exit_code, signal, by, ran_ms } => {
+                (*ran_ms, RunState::Exited { exit_code: *exit_code, signal: *signal, by: *by })
+            }
+            Phase::NotStarted { why } => (0, RunState::NotStarted { why: why.clone() }),
+            Phase::Void => return None,
+        };
+        Some(AllocationReport { allocation: self.allocation, ran_ms, state })
+    }
+
+    /// None where no record is, or where a power cut left half of one.
+    pub fn read(dir: &Path) -> io::Result<Option<Record>> {
+        match fs::read(dir.join("state.json")) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the record where none is. False when there is one.
+    pub fn claim(&self, dir: &Path) -> io::Result<bool> {
+        let draft = dir.join(format!("claim.{}", std::process::id()));
+        fs::write(&draft, serde_json::to_vec(self)?)?;
+        let linked = fs::hard_link(&draft, dir.join("state.json"));
+        fs::remove_file(&draft)?;
+        match linked {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces the record, and returns when a power cut could not undo it.
+    pub fn replace(&self, dir: &Path) -> io::Result<()> {
+        write_synced(dir, "state.json", &serde_json::to_vec(self)?)
+    }
+}
+
+/// Writes a file whole or not at all, and returns when a power cut could not undo it.
+pub fn write_synced(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    write_mode(dir, name, bytes, 0o600, true)
+}
+
+/// Writes a file whole or not at all.
+pub fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    write_mode(dir, name, bytes, 0o600, false)
+}
+
+fn write_mode(dir: &Path, name: &str, bytes: &[u8], mode: u32, sync: bool) -> io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let draft = dir.join(format!("{name}.{}.new", std::process::id()));
+    let mut file = File::options().write(true).create(true).truncate(true).mode(mode).open(&draft)?;
+    file.write_all(bytes)?;
+    if sync {
+        file.sync_all()?;
+    }
+    fs::rename(&draft, dir.join(name))?;
+    if sync {
+        File::open(dir)?.sync_all()?;
+    }
+    Ok(())
+}
+
+/// When a process was started, in clock ticks since boot; none when there is no such process or it has ended.
+pub fn start_ticks(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything, so what follows is counted from its last parenthesis.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?;
+    if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
+}

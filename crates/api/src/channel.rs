@@ -1,0 +1,232 @@
+//! The channel between an agent and the server: one mutually authenticated TLS connection that the agent
+//! opens, carrying frames of a 4-byte big-endian length and JSON.
+//!
+//! Each side numbers its frames from 1; a frame out of order, of another version or too long ends the
+//! connection. Orders and reports are by allocation id and idempotent, so a new connection only has to say
+//! everything again.
+
+use serde::{Deserialize, Serialize};
+use tenure_domain::id::{AllocationId, JobId, NodeId};
+use tenure_domain::schedule::fleet::Inventory;
+use tenure_domain::workload::job::StopReason;
+use tenure_domain::workload::spec::Isolation;
+
+use crate::secret_text::SecretText;
+
+/// The protocol spoken here. A peer of another version is refused with a message that says both.
+pub const VERSION: u32 = 1;
+/// No frame is longer.
+pub const MAX_FRAME: usize = 4 * 1024 * 1024;
+/// The most of a log that travels in one frame.
+pub const MAX_LOG_CHUNK: usize = 64 * 1024;
+/// The most allocations a report carries; more are sent in several.
+pub const MAX_REPORTS: usize = 1000;
+/// The longest frame taken from a peer that has shown no certificate.
+pub const MAX_JOIN_FRAME: usize = 64 * 1024;
+/// The name every server certificate carries: an agent trusts the authority it joined, not an address.
+pub const SERVER_NAME: &str = "server.tenure.internal";
+
+/// What a frame carries around each message.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Frame<T> {
+    pub version: u32,
+    pub number: u64,
+    pub message: T,
+}
+
+/// From the agent.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum FromAgent {
+    /// Without a certificate: asks for one. The only message taken from a stranger.
+    Join { token: SecretText, name: String, csr_pem: String },
+    /// With a certificate: opens the conversation.
+    Hello { agent_version: String, boot_id: String, uptime_ms: u64 },
+    /// Asks for a new certificate on a new key; the old key stays good until the agent has used the new one.
+    Rotate { csr_pem: String },
+    Inventory { inventory: Inventory },
+    /// All allocations the node knows of (`whole`), or only those that changed. A whole report too long for
+    /// one frame goes in several, all but the last marked `more`.
+    Report {
+        whole: bool,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        more: bool,
+        allocations: Vec<AllocationReport>,
+    },
+    /// Asks for the lease to be renewed. `sent_ms` is echoed, so that the term counts from sending.
+    Heartbeat { sent_ms: u64 },
+    Log { request: u64, chunk: Result<LogChunk, String> },
+}
+
+/// From the server.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum FromServer {
+    Joined { node: NodeId, certificate_pem: String, authority_pem: String },
+    Welcome { node: NodeId, term_ms: u64 },
+    Rotated { certificate_pem: String },
+    /// The node may run what it was given for `term_ms` from when it sent the heartbeat.
+    Lease { sent_ms: u64, term_ms: u64 },
+    Start { order: Order },
+    Stop { allocation: AllocationId, reason: StopReason, grace_s: u32 },
+    /// The end was taken note of; the node may forget the allocation (its log is kept for a while).
+    Release { allocation: AllocationId },
+    /// Asks for a piece of a log; `wait_ms` waits for more at the end.
+    ReadLog { request: u64, allocation: AllocationId, stream: LogStream, offset: u64, max: u32, wait_ms: u32 },
+    /// The server ends the conversation and says why.
+    Bye { code: String, detail: String },
+}
+
+/// Everything a node needs to run one allocation.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Order {
+    pub allocation: AllocationId,
+    pub job: JobId,
+    /// The job's name, for people.
+    pub name: String,
+    /// Whose it is; jobs of one tenant share a user id on the node, of two never.
+    pub tenant: String,
+    pub attempt: u32,
+    pub command: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub secrets: Vec<(String, SecretText)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    pub devices: Vec<DeviceSlice>,
+    pub cpu_milli: u32,
+    pub memory_mib: u64,
+    pub isolation: Isolation,
+    pub run_time_s: u64,
+    pub grace_s: u32,
+}
+
+/// A part of one device, by the vendor's own identity of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceSlice {
+    pub uuid: String,
+    pub vram_mib: u64,
+    pub compute_permille: u16,
+}
+
+/// What a node says of one allocation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AllocationReport {
+    pub allocation: AllocationId,
+    /// Run time so far by the node's monotonic clock.
+    pub ran_ms: u64,
+    pub state: RunState,
+}
+
+/// How far an allocation is on its node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum RunState {
+    Starting,
+    Running,
+    /// `by` says who ended it where it was not the job itself.
+    Exited { exit_code: Option<i32>, signal: Option<i32>, by: Option<StopReason> },
+    NotStarted { why: String },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogStream {
+    Stdout,
+    Stderr,
+}
+
+/// A piece of a log. The bytes are whatever the job wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogChunk {
+    pub offset: u64,
+    pub bytes: Vec<u8>,
+    /// The job has ended and this is the last of it.
+    pub end: bool,
+}
+
+/// Why a frame was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum BadFrame {
+    #[error("a frame of {0} bytes is longer than allowed")]
+    TooLong(usize),
+    #[error("a frame is not valid: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("the peer speaks version {0}, here it is {VERSION}")]
+    Version(u32),
+    #[error("frame {got} came where {expected} was due")]
+    OutOfOrder { expected: u64, got: u64 },
+}
+
+/// Numbers outgoing frames.
+#[derive(Debug, Default)]
+pub struct Writer {
+    sent: u64,
+}
+
+impl Writer {
+    /// The bytes of the next frame, length first.
+    pub fn frame<T: Serialize>(&mut self, message: &T) -> Result<Vec<u8>, BadFrame> {
+        let number = self.sent + 1;
+        let mut bytes = vec![0; 4];
+        serde_json::to_writer(&mut bytes, &Frame { version: VERSION, number, message })?;
+        let length = bytes.len() - 4;
+        if length > MAX_FRAME {
+            return Err(BadFrame::TooLong(length));
+        }
+        bytes[..4].copy_from_slice(&(length as u32).to_be_bytes());
+        // A frame refused above takes no number, so the next one is still in order.
+        self.sent = number;
+        Ok(bytes)
+    }
+}
+
+/// Checks incoming frames.
+#[derive(Debug)]
+pub struct Reader {
+    taken: u64,
+    limit: usize,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Reader::limited(MAX_FRAME)
+    }
+}
+
+impl Reader {
+    /// Takes only frames up to `limit` bytes.
+    pub fn limited(limit: usize) -> Self {
+        Reader { taken: 0, limit: limit.min(MAX_FRAME) }
+    }
+
+    /// Takes the announced length, before anything of it is read.
+    pub fn length(&self, header: [u8; 4]) -> Result<usize, BadFrame> {
+        let length = u32::from_be_bytes(header) as usize;
+        if length > self.limit { Err(BadFrame::TooLong(length)) } else { Ok(length) }
+    }
+
+    /// Takes the body of a frame.
+    pub fn take<T: for<'de> Deserialize<'de>>(&mut self, body: &[u8]) -> Result<T, BadFrame> {
+        #[derive(Deserialize)]
+        struct Head {
+            version: u32,
+        }
+        // The version is read first: a peer of another version may say things unknown here.
+        let head: Head = serde_json::from_slice(body)?;
+        if head.version != VERSION {
+            return Err(BadFrame::Version(head.version));
+        }
+        let frame: Frame<T> = serde_json::from_slice(body)?;
+        let expected = self.taken + 1;
+        if frame.number != expected {
+            return Err(BadFrame::OutOfOrder { expected, got: frame.number });
+        }
+        self.taken = expected;
+        Ok(frame.message)
+    }
+}

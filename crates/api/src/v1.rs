@@ -1,0 +1,18 @@
+//! Requests and answers of the REST API, version 1. One file a noun, the same nouns as in `domain`.
+//!
+//! Requests refuse unknown fields; answers may grow. Moments are RFC 3339 in UTC, lengths end in their unit,
+//! money is micros of the platform's currency.
+
+pub mod access;
+pub mod cost;
+pub mod event;
+pub mod job;
+pub mod journal;
+pub mod limit;
+pub mod login;
+pub mod node;
+pub mod page;
+pub mod platform;
+pub mod scope;
+pub mod secret;
+pub mod time;

@@ -1,0 +1,161 @@
+//! Jobs.
+
+use serde::{Deserialize, Serialize};
+use tenure_domain::id::{AllocationId, JobId, NodeId, UserId};
+use tenure_domain::refusal::Refusal;
+use tenure_domain::schedule::allocation::Slice;
+use tenure_domain::workload::job::{Outcome, StopReason};
+use tenure_domain::workload::spec::{Isolation, JobSpec};
+use utoipa::{IntoParams, ToSchema};
+
+use super::time::Moment;
+
+/// Submits a job for oneself, or for a user one may submit for.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SubmitJob {
+    /// Whose job it is; absent means the caller's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    pub spec: JobSpec,
+}
+
+/// Where a job is: the live phases, and `done`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobPhase {
+    Queued,
+    Admitted,
+    Placed,
+    Starting,
+    Running,
+    Stopping,
+    Done,
+}
+
+impl JobPhase {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            JobPhase::Queued => "queued",
+            JobPhase::Admitted => "admitted",
+            JobPhase::Placed => "placed",
+            JobPhase::Starting => "starting",
+            JobPhase::Running => "running",
+            JobPhase::Stopping => "stopping",
+            JobPhase::Done => "done",
+        }
+    }
+}
+
+/// A job, live or done.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct JobView {
+    #[schema(value_type = String)]
+    pub id: JobId,
+    #[schema(value_type = String)]
+    pub owner: UserId,
+    pub owner_path: String,
+    pub spec: JobSpec,
+    pub phase: JobPhase,
+    pub submitted: Moment,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started: Option<Moment>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Moment>,
+    pub attempt: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopping: Option<StopReason>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<AllocationView>,
+    /// Why it waits; only on a queued job asked for by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
+    pub ran_ms: u64,
+    pub charged_micros: i64,
+    pub held_micros: i64,
+    pub gpu_ms: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct AllocationView {
+    #[schema(value_type = String)]
+    pub id: AllocationId,
+    #[schema(value_type = String)]
+    pub node: NodeId,
+    pub node_name: String,
+    pub slices: Vec<Slice>,
+    pub isolation: Isolation,
+    pub isolation_why: String,
+    pub hourly_micros: i64,
+}
+
+/// Why a job waits, or why not, in one code, one sentence and what would change it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Waiting {
+    pub code: String,
+    pub sentence: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
+impl From<Refusal> for Waiting {
+    fn from(refusal: Refusal) -> Waiting {
+        Waiting { code: refusal.code.as_str().into(), sentence: refusal.sentence.into(), hint: refusal.hint.map(Into::into) }
+    }
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Why {
+    #[schema(value_type = String)]
+    pub job: JobId,
+    pub phase: JobPhase,
+    /// Absent when the job does not wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
+    /// One sentence in any case.
+    pub sentence: String,
+}
+
+/// What a job would cost and whether it would be taken, without submitting it.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Plan {
+    /// Would start at once.
+    pub starts_now: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
+    /// Set aside at most, when it starts now.
+    pub hold_micros: i64,
+    pub hourly_micros: i64,
+    pub currency: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct JobQuery {
+    /// Jobs of this scope and below; absent means everything the caller may see.
+    pub scope: Option<String>,
+    /// `live` (default), `done` or `all`.
+    pub show: Option<String>,
+    #[param(minimum = 1, maximum = 1000)]
+    pub limit: Option<u32>,
+    pub cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct LogQuery {
+    /// `stdout` (default) or `stderr`.
+    pub stream: Option<String>,
+    /// First byte wanted.
+    pub offset: Option<u64>,
+    /// Goes on until the job ends.
+    pub follow: Option<bool>,
+}

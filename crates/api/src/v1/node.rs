@@ -1,0 +1,61 @@
+//! Nodes and their devices.
+
+use serde::{Deserialize, Serialize};
+use tenure_domain::id::{GpuId, NodeId};
+use tenure_domain::schedule::fleet::NodeStatus;
+use utoipa::ToSchema;
+
+use super::time::Moment;
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateJoinToken {
+    /// How long the token is good for.
+    #[serde(default = "an_hour")]
+    #[schema(minimum = 1, maximum = 2592000)]
+    pub valid_s: u64,
+}
+
+fn an_hour() -> u64 {
+    3600
+}
+
+#[derive(Clone, Serialize, Deserialize, ToSchema)]
+pub struct NewJoinToken {
+    /// For `tenure-agent run`; shown this once.
+    pub token: String,
+    pub expires: Moment,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct NodeView {
+    #[schema(value_type = String)]
+    pub id: NodeId,
+    pub name: String,
+    pub status: NodeStatus,
+    pub joined: Moment,
+    pub cpu_milli: u32,
+    pub used_cpu_milli: u32,
+    pub memory_mib: u64,
+    pub used_memory_mib: u64,
+    pub allocations: u32,
+    pub gpus: Vec<GpuView>,
+    pub revision: u64,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct GpuView {
+    #[schema(value_type = String)]
+    pub id: GpuId,
+    pub uuid: String,
+    pub vendor: String,
+    pub model: String,
+    pub class: String,
+    pub vram_mib: u64,
+    pub used_vram_mib: u64,
+    pub used_permille: u32,
+    pub slices: u32,
+    /// Levels it can give, and why.
+    pub isolation: std::collections::BTreeMap<String, String>,
+    pub present: bool,
+}

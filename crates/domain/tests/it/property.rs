@@ -1,0 +1,444 @@
+//! Random operations by many actors, beside the naive model.
+//!
+//! `TENURE_PROPERTY_OPS` says how many, `TENURE_PROPERTY_SEED` replays from a seed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tenure_domain::command::Observation;
+use tenure_domain::id::{AllocationId, Ids, JobId, KeyId, NodeId, SecretId, TenantId, UserId};
+use tenure_domain::ledger::price::ClassPrice;
+use tenure_domain::meter::{Amounts, Meter, Of, Resource};
+use tenure_domain::schedule::fleet::{Inventory, NodeStatus};
+use tenure_domain::tenancy::budget::Budget;
+use tenure_domain::tenancy::policy::Policy;
+use tenure_domain::tenancy::role::Role;
+use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
+use tenure_domain::time::Period;
+use tenure_domain::workload::job::StopReason;
+use tenure_domain::workload::spec::{Demand, Isolation, JobSpec, Kind, Priority, Sku};
+use tenure_domain::{Actor, Event, Wish};
+
+use crate::chance::{Chance, Replay, number_from_env};
+use crate::model::Model;
+use crate::world::{World, digest, gpu, spec};
+
+const OPS_PER_RUN: u64 = 2_000;
+const CLASSES: [(&str, u64); 3] = [("H100", 80_000), ("A10", 24_000), ("T4", 16_000)];
+const SKUS: [&str; 2] = ["small", "large"];
+
+struct Run {
+    world: World,
+    model: Model,
+    chance: Chance,
+    /// Allocations ever made, so that late reports can be told.
+    past: Vec<(AllocationId, NodeId)>,
+    taken: BTreeMap<&'static str, u64>,
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let mut world = World::priced(Default::default());
+        world.thorough = false;
+        let mut model = Model::default();
+        let founded = [Event::PlatformFounded { name: "cell".into(), prices: Default::default() }, Event::ScopeCreated { scope: ScopeId::User(world.root), parent: ScopeId::Platform, name: "root".into(), user: None }];
+        founded.iter().for_each(|event| model.follow(world.now, event));
+        let mut run = Run { world, model, chance: Chance::new(seed), past: Vec::new(), taken: BTreeMap::new() };
+        for name in ["acme", "brio"] {
+            run.act(Actor::System, Wish::CreateTenant { name: name.into() });
+        }
+        for _ in 0..6 {
+            let wish = run.create();
+            run.act(Actor::System, wish);
+        }
+        for _ in 0..3 {
+            run.join();
+        }
+        run
+    }
+
+    fn act(&mut self, by: Actor, wish: Wish) -> Vec<Event> {
+        let name = wish_name(&wish);
+        let Ok(events) = self.world.act(by, wish) else { return Vec::new() };
+        if !events.is_empty() {
+            *self.taken.entry(name).or_default() += 1;
+        }
+        for event in &events {
+            self.model.follow(self.world.now, event);
+            if let Event::JobPlaced { allocation, .. } = event {
+                self.past.push((allocation.id, allocation.node));
+            }
+        }
+        self.model.check(&self.world.state, self.world.now);
+        events
+    }
+
+    fn scope(&mut self) -> ScopeId {
+        let all: Vec<ScopeId> = self.world.state.tree.iter().map(|scope| scope.id).collect();
+        if self.chance.one_in(40) { ScopeId::Tenant(TenantId(self.chance.next())) } else { self.chance.of(&all) }
+    }
+
+    fn user(&mut self) -> UserId {
+        let all: Vec<UserId> = self.world.state.tree.iter().filter_map(|scope| if let ScopeId::User(user) = scope.id { Some(user) } else { None }).collect();
+        self.chance.of(&all)
+    }
+
+    fn actor(&mut self) -> Actor {
+        match self.chance.below(10) {
+            0..6 => Actor::user(self.world.root),
+            6 => Actor::System,
+            _ => Actor::user(self.user()),
+        }
+    }
+
+    fn node(&mut self) -> NodeId {
+        let all: Vec<NodeId> = self.world.state.fleet.nodes().map(|node| node.id).collect();
+        self.chance.pick(&all).copied().unwrap_or(NodeId(7))
+    }
+
+    fn name(&mut self) -> String {
+        format!("n{}", self.chance.below(60))
+    }
+
+    fn create(&mut self) -> Wish {
+        let (parent, name) = (self.scope(), self.name());
+        if self.world.state.tree.len() > 30 {
+            return Wish::Close { scope: parent };
+        }
+        match self.chance.below(6) {
+            0 => Wish::CreateTenant { name },
+            1 => Wish::CreateSubscriber { tenant: parent, name },
+            _ => {
+                let role = self.chance.one_in(2).then(|| self.chance.of(Role::ALL));
+                let identity = self.chance.one_in(3).then(|| Identity { issuer: "https://id".into(), subject: self.name() });
+                Wish::CreateUser { parent, name, kind: UserKind::Person, identity, role }
+            }
+        }
+    }
+
+    fn join(&mut self) {
+        if self.world.state.fleet.nodes().count() >= 5 {
+            return;
+        }
+        let (token, name) = (digest(self.chance.next()), self.name());
+        let expires = self.world.now.plus_ms(1000);
+        self.act(Actor::System, Wish::CreateJoinToken { digest: token, expires });
+        let key = digest(self.chance.next());
+        let events = self.act(Actor::System, Wish::JoinNode { token, name, key });
+        if let Some(&Event::NodeJoined { node, .. }) = events.first() {
+            let inventory = self.inventory();
+            self.act(Actor::Node(node), Wish::ReportInventory { node, inventory });
+        }
+    }
+
+    fn inventory(&mut self) -> Inventory {
+        let (class, vram) = self.chance.of(&CLASSES);
+        let count = self.chance.below(5);
+        let first = self.chance.below(30);
+        let levels: &[Isolation] = match self.chance.below(3) {
+            0 => &[Isolation::Guarded],
+            1 => &[Isolation::Guarded, Isolation::Exclusive],
+            _ => &[Isolation::Guarded, Isolation::Fenced, Isolation::Exclusive],
+        };
+        // Few uuids, so that devices turn up on two nodes, move and come back.
+        let gpus = (0..count).map(|i| gpu(&format!("{class}-{}", (first + i) % 12), class, vram, levels)).collect();
+        Inventory { cpu_milli: 2000 + 1000 * self.chance.below(8) as u32, memory_mib: 4096 << self.chance.below(4), gpus }
+    }
+
+    fn job(&mut self) -> JobSpec {
+        let chance = &mut self.chance;
+        let (class, vram) = chance.of(&CLASSES);
+        let mut demand = Demand { cpu_milli: 100 + 100 * chance.below(10) as u32, memory_mib: 64 + chance.below(1024), ..Demand::default() };
+        match chance.below(10) {
+            0..3 => {}
+            3..8 => {
+                demand.gpus = 1 + chance.below(2) as u32;
+                demand.compute_permille = chance.of(&[50, 100, 250, 300, 500, 700]);
+                demand.vram_mib = 1 + chance.below(vram / 2);
+            }
+            _ => demand.gpus = 1 + chance.below(3) as u32,
+        }
+        if demand.gpus > 0 {
+            demand.class = chance.one_in(2).then(|| class.into());
+            demand.isolation = chance.of(&[Isolation::Guarded, Isolation::Guarded, Isolation::Guarded, Isolation::Fenced]);
+        }
+        let sku = chance.one_in(6).then(|| chance.of(&SKUS).to_owned());
+        if sku.is_some() {
+            demand = Demand::default();
+        }
+        let run_time_s = chance.of(&[1, 60, 600, 3600, 86_400, 40 * 86_400]);
+        let mut job = spec("job", demand, run_time_s);
+        (job.sku, job.priority, job.kind) = (sku, chance.of(Priority::ALL), chance.of(Kind::ALL));
+        (job.grace_s, job.max_attempts) = (chance.below(20) as u32, 1 + chance.below(4) as u32);
+        if chance.one_in(50) {
+            job.secrets = [("TOKEN".to_owned(), "n1".to_owned())].into();
+        }
+        job
+    }
+
+    fn quota(&mut self) -> Amounts {
+        let chance = &mut self.chance;
+        let mut quota = Amounts::default();
+        for _ in 0..chance.below(4) {
+            let of = match chance.below(4) {
+                0 => Of::Class(chance.of(&CLASSES).0.into()),
+                1 => Of::Sku(chance.of(&SKUS).into()),
+                _ => Of::All,
+            };
+            let resource = chance.of(&Resource::ALL);
+            let limit = match resource {
+                Resource::GpuMilli => chance.below(6000),
+                Resource::Slices | Resource::Jobs => chance.below(8),
+                Resource::VramMib => chance.below(200_000),
+                Resource::CpuMilli => chance.below(8000),
+                Resource::MemoryMib => chance.below(8000),
+            };
+            quota.0.insert(Meter { resource, of }, limit);
+        }
+        quota
+    }
+
+    fn budgets(&mut self) -> Vec<Budget> {
+        let chance = &mut self.chance;
+        let budgets = (0..chance.below(3)).map(|_| Budget {
+            period: chance.of(&Period::ALL),
+            class: chance.one_in(3).then(|| chance.of(&CLASSES).0.into()),
+            sku: chance.one_in(6).then(|| chance.of(&SKUS).into()),
+            money_micros: chance.one_in(2).then(|| chance.below(60_000_000)),
+            gpu_seconds: chance.one_in(2).then(|| chance.below(400_000)),
+        });
+        budgets.collect()
+    }
+
+    fn policy(&mut self) -> Policy {
+        let chance = &mut self.chance;
+        Policy {
+            classes: chance.one_in(5).then(|| [chance.of(&CLASSES).0.into(), chance.of(&CLASSES).0.into()].into()),
+            min_isolation: chance.one_in(5).then(|| chance.of(&[Isolation::Guarded, Isolation::Fenced])),
+            share_guarded: chance.one_in(2).then(|| chance.one_in(2)),
+            max_run_time_s: chance.one_in(6).then_some(100_000),
+            max_vram_mib_per_job: chance.one_in(6).then(|| 20_000 + chance.below(80_000)),
+            max_gpus_per_job: chance.one_in(6).then_some(1),
+            ..Policy::default()
+        }
+    }
+
+    /// An allocation that lives, or lived once, or never was; and a node that may not be its own.
+    fn allocation(&mut self) -> (AllocationId, NodeId) {
+        let living: Vec<_> = self.world.state.fleet.allocations().map(|allocation| (allocation.id, allocation.node)).collect();
+        let (id, mut node) = match self.chance.below(10) {
+            0 => self.chance.pick(&self.past).copied().unwrap_or((AllocationId(1), NodeId(1))),
+            1 => (AllocationId(self.chance.next()), self.node()),
+            _ => self.chance.pick(&living).copied().unwrap_or((AllocationId(1), NodeId(1))),
+        };
+        if self.chance.one_in(12) {
+            node = self.node();
+        }
+        (id, node)
+    }
+
+    fn ran_ms(&mut self, id: AllocationId) -> u64 {
+        let placed = self.world.state.fleet.allocation(id).map_or(self.world.now, |allocation| allocation.placed);
+        let possible = self.world.now.since_ms(placed);
+        match self.chance.below(6) {
+            0 => u64::MAX,
+            1 => possible / 2,
+            2 => 0,
+            3 => possible.saturating_mul(3),
+            _ => possible,
+        }
+    }
+
+    fn speaker(&mut self, node: NodeId) -> Actor {
+        match self.chance.below(12) {
+            0 => Actor::System,
+            1 => Actor::Node(self.node()),
+            2 => Actor::user(self.user()),
+            _ => Actor::Node(node),
+        }
+    }
+
+    fn step(&mut self) {
+        let jump = match self.chance.below(400) {
+            0 => 86_400_000 * (1 + self.chance.below(40)),
+            1..6 => 3_600_000 * self.chance.below(30),
+            _ => self.chance.below(60_000),
+        };
+        self.world.now = self.world.now.plus_ms(jump);
+        match self.chance.below(100) {
+            0..24 => {
+                let (owner, spec) = (self.user(), Arc::new(self.job()));
+                let by = if self.chance.one_in(5) { self.actor() } else { Actor::System };
+                self.act(by, Wish::Submit { owner, spec });
+            }
+            24..32 => self.pass(),
+            32..52 => {
+                let (allocation, node) = self.allocation();
+                let by = self.speaker(node);
+                let observation = self.observation(allocation);
+                self.act(by, Wish::Observe { node, allocation, observation });
+            }
+            52..62 => {
+                let (first, node) = self.allocation();
+                let (second, _) = self.allocation();
+                let ran = [first, second, first].map(|id| (id, self.ran_ms(id)));
+                let by = self.speaker(node);
+                self.act(by, Wish::Meter { node, ran: ran.to_vec() });
+            }
+            62..67 => {
+                let jobs: Vec<JobId> = self.world.state.jobs.keys().copied().collect();
+                let job = self.chance.pick(&jobs).copied().unwrap_or(JobId(3));
+                let (by, reason) = (self.actor(), self.chance.of(&[StopReason::Cancelled, StopReason::Cancelled, StopReason::RunTime, StopReason::Evicted]));
+                self.act(by, Wish::Stop { job, reason });
+            }
+            67..73 => {
+                let (by, scope, quota) = (self.actor(), self.scope(), self.quota());
+                self.act(by, Wish::SetQuota { scope, quota, revision: None });
+            }
+            73..77 => {
+                let (by, scope, budgets) = (self.actor(), self.scope(), self.budgets());
+                self.act(by, Wish::SetBudgets { scope, budgets, revision: None });
+            }
+            77..79 => {
+                let (by, scope, policy) = (self.actor(), self.scope(), self.policy());
+                self.act(by, Wish::SetPolicy { scope, policy, revision: None });
+            }
+            79..92 => self.tenancy(),
+            _ => self.fleet(),
+        }
+    }
+
+    fn observation(&mut self, id: AllocationId) -> Observation {
+        match self.chance.below(9) {
+            0 | 1 => Observation::Starting,
+            2..5 => Observation::Running,
+            5 => Observation::NotStarted { why: "no such program\u{7}".into() },
+            6 => Observation::Vanished,
+            _ => {
+                let by = self.chance.of(&[None, None, None, Some(StopReason::RunTime), Some(StopReason::Evicted)]);
+                Observation::Exited { exit_code: self.chance.of(&[Some(0), Some(1), None]), signal: None, ran_ms: self.ran_ms(id), by }
+            }
+        }
+    }
+
+    fn pass(&mut self) {
+        while !self.act(Actor::System, Wish::Schedule { after: None, limit: usize::MAX }).is_empty() {}
+        self.model.nothing_waits_in_vain(self.world.now);
+    }
+
+    fn tenancy(&mut self) {
+        let (by, scope, other, user) = (self.actor(), self.scope(), self.scope(), self.user());
+        let wish = match self.chance.below(22) {
+            0..5 => self.create(),
+            5 => Wish::Suspend { scope },
+            6..9 => {
+                let suspended: Vec<ScopeId> = self.world.state.tree.iter().filter(|scope| scope.suspended).map(|scope| scope.id).collect();
+                Wish::Resume { scope: self.chance.pick(&suspended).copied().unwrap_or(scope) }
+            }
+            9..14 => Wish::Move { scope, parent: other },
+            14 => Wish::Close { scope },
+            15 => Wish::GrantRole { scope, user, role: self.chance.of(Role::ALL) },
+            16 => Wish::RevokeRole { scope, user, role: self.chance.of(Role::ALL) },
+            17 => Wish::CreateKey { user, label: "k".into(), digest: digest(self.chance.next()), expires: None, allow: None },
+            18 => Wish::RevokeKey { key: KeyId(self.world.next - Ids::BLOCK * self.chance.below(30)) },
+            19 => Wish::StoreSecret { scope, name: format!("n{}", self.chance.below(3)), secret: SecretId(self.world.next) },
+            20 => {
+                let identity = self.chance.one_in(2).then(|| Identity { issuer: "https://id".into(), subject: self.name() });
+                Wish::SetIdentity { user, identity }
+            }
+            _ => self.platform(),
+        };
+        self.act(by, wish);
+    }
+
+    fn platform(&mut self) -> Wish {
+        let name = self.chance.of(&SKUS).to_owned();
+        match self.chance.below(3) {
+            0 => {
+                let mut prices = self.world.state.prices.clone();
+                let price = ClassPrice { gpu_hour_micros: self.chance.below(3_000_000) as i64, vram_gib_hour_micros: self.chance.below(20_000) as i64 };
+                prices.classes.insert(self.chance.of(&CLASSES).0.into(), price);
+                Wish::SetPrices { prices }
+            }
+            1 => {
+                let demand = if name == "small" { crate::world::slice(100, 2000) } else { crate::world::whole(1) };
+                Wish::DefineSku { sku: Sku { name, demand } }
+            }
+            _ => Wish::RemoveSku { name },
+        }
+    }
+
+    fn fleet(&mut self) {
+        let (by, node) = (self.actor(), self.node());
+        match self.chance.below(10) {
+            0 => self.join(),
+            1 => drop(self.act(Actor::System, Wish::LoseNode { node })),
+            2..5 => {
+                let lost: Vec<NodeId> = self.world.state.fleet.nodes().filter(|node| node.status == NodeStatus::Lost).map(|node| node.id).collect();
+                let node = self.chance.pick(&lost).copied().unwrap_or(node);
+                self.act(Actor::Node(node), Wish::ReturnNode { node });
+            }
+            5 | 6 => {
+                let inventory = self.inventory();
+                let by = self.speaker(node);
+                self.act(by, Wish::ReportInventory { node, inventory });
+            }
+            7 => drop(self.act(by, Wish::CordonNode { node })),
+            8 => drop(self.act(by, Wish::UncordonNode { node })),
+            _ => drop(self.act(by, Wish::RemoveNode { node })),
+        }
+    }
+}
+
+fn wish_name(wish: &Wish) -> &'static str {
+    match wish {
+        Wish::Submit { .. } => "submit",
+        Wish::Schedule { .. } => "schedule",
+        Wish::Observe { .. } => "observe",
+        Wish::Meter { .. } => "meter",
+        Wish::Stop { .. } => "stop",
+        Wish::SetQuota { .. } => "quota",
+        Wish::SetBudgets { .. } => "budgets",
+        Wish::SetPolicy { .. } => "policy",
+        Wish::Move { .. } => "move",
+        Wish::Close { .. } => "close",
+        Wish::Suspend { .. } => "suspend",
+        Wish::Resume { .. } => "resume",
+        Wish::LoseNode { .. } => "lose_node",
+        Wish::ReturnNode { .. } => "return_node",
+        Wish::ReportInventory { .. } => "inventory",
+        Wish::RemoveNode { .. } => "remove_node",
+        Wish::CreateUser { .. } => "create_user",
+        _ => "other",
+    }
+}
+
+#[test]
+fn no_limit_is_passed_and_every_count_adds_up() {
+    let ops = number_from_env("TENURE_PROPERTY_OPS", 100_000);
+    let first = number_from_env("TENURE_PROPERTY_SEED", 1);
+    let mut taken: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut admitted = 0;
+    for run_number in 0..ops.div_ceil(OPS_PER_RUN) {
+        let seed = first + run_number;
+        let mut replay = Replay { seed, step: 0 };
+        let mut run = Run::new(seed);
+        for step in 0..OPS_PER_RUN.min(ops - run_number * OPS_PER_RUN) {
+            replay.step = step;
+            run.step();
+            if step % 100 == 0 {
+                crate::invariant::snapshot_is_faithful(&run.world.state);
+                run.model.check_spending(&run.world.state, run.world.now);
+            }
+        }
+        admitted += run.model.admitted;
+        run.taken.into_iter().for_each(|(name, n)| *taken.entry(name).or_default() += n);
+    }
+    println!("{ops} operations, {admitted} admissions, accepted: {taken:?}");
+    if ops >= 20_000 {
+        // A property that is never exercised holds for nothing.
+        assert_eq!(taken.len(), 18, "every kind of operation was accepted at times: {taken:?}");
+        assert!(taken.values().all(|&n| n > ops / 4000), "{taken:?}");
+        assert!(admitted > ops / 50, "{admitted} admissions");
+    }
+}

@@ -1,0 +1,93 @@
+//! The one door to every engine.
+//!
+//! Written for engines whose answers come late, twice or never, and whose nodes hold jobs we did not start.
+//! So orders are wishes by allocation id that may be said again at any time, and what came of them is only
+//! learnt from what is seen. `Ok` never means that something runs.
+
+use async_trait::async_trait;
+use tenure_api::channel::{AllocationReport, LogChunk, LogStream, Order};
+use tenure_domain::id::{AllocationId, NodeId};
+use tenure_domain::schedule::fleet::Inventory;
+use tenure_domain::workload::job::StopReason;
+use tokio::sync::mpsc;
+
+/// Why an order was not brought to its node. None of these says that it had no effect.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EngineError {
+    /// The node cannot be reached now, or went away while the order was under way: say it again later.
+    #[error("node {0} is not connected")]
+    NotConnected(NodeId),
+    /// The engine has too much under way: say it again later.
+    #[error("node {0} has too much under way")]
+    Busy(NodeId),
+    /// The engine will never take this.
+    #[error("refused: {why}")]
+    Refused { why: String },
+}
+
+impl EngineError {
+    /// Whether saying it again may help.
+    pub fn is_passing(&self) -> bool {
+        !matches!(self, EngineError::Refused { .. })
+    }
+}
+
+/// What an engine observed. At least once, in order for one node, in any order between nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Seen {
+    /// The node opened a conversation. What it holds follows as a whole report; orders are taken after it.
+    Joined { node: NodeId, boot_id: String, agent_version: String },
+    Inventory { node: NodeId, inventory: Inventory },
+    /// With `whole`, everything the node knows of: what is missing there never ran or is forgotten. An
+    /// allocation nobody intends may be among them; releasing or stopping it is the server's choice.
+    Report { node: NodeId, whole: bool, allocations: Vec<AllocationReport> },
+    /// The node's lease was renewed: it may run what it has for another term.
+    Heartbeat { node: NodeId },
+    /// The conversation ended. The node runs on until its lease does.
+    Gone { node: NodeId },
+}
+
+impl Seen {
+    pub fn node(&self) -> NodeId {
+        match self {
+            Seen::Joined { node, .. }
+            | Seen::Inventory { node, .. }
+            | Seen::Report { node, .. }
+            | Seen::Heartbeat { node }
+            | Seen::Gone { node } => *node,
+        }
+    }
+}
+
+/// Where allocations run.
+#[async_trait]
+pub trait Engine: Send + Sync {
+    /// A word for logs and metrics.
+    fn name(&self) -> &'static str;
+
+    /// Brings an order to its node. Idempotent by allocation id: however often it is said, the allocation
+    /// runs at most once. `Ok` means brought there, not running.
+    async fn start(&self, node: NodeId, order: Order) -> Result<(), EngineError>;
+
+    /// Asks for an end: a signal, `grace_s` of patience, then force. Idempotent. Before a start it means
+    /// that the start must not happen any more.
+    async fn stop(&self, node: NodeId, allocation: AllocationId, reason: StopReason, grace_s: u32) -> Result<(), EngineError>;
+
+    /// The end is journalled: the node may forget the allocation, but never runs it again. Idempotent.
+    async fn release(&self, node: NodeId, allocation: AllocationId) -> Result<(), EngineError>;
+
+    /// Reads at most `max` bytes of a log, waiting up to `wait_ms` for the first of them.
+    async fn read_log(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        stream: LogStream,
+        offset: u64,
+        max: u32,
+        wait_ms: u32,
+    ) -> Result<LogChunk, EngineError>;
+
+    /// What is seen from now on. Every subscriber gets everything; one that stops reading holds the
+    /// engine back rather than losing anything, so drop the receiver when done.
+    fn subscribe(&self) -> mpsc::Receiver<Seen>;
+}

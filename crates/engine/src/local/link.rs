@@ -1,0 +1,164 @@
+//! The hub's end of one node's connection: what waits to be sent, and who waits for an answer.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tenure_api::channel::{FromServer, LogChunk};
+use tenure_domain::id::NodeId;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::EngineError;
+
+const MAX_QUEUED: usize = 1024;
+const MAX_LOG_READS: usize = 256;
+const WRITE_PATIENCE: Duration = Duration::from_secs(15);
+
+/// What is said to the agent next.
+pub(super) enum Outgoing {
+    Message(FromServer, Option<oneshot::Sender<()>>),
+    /// The last words; the connection closes after them.
+    Last(Bye),
+}
+
+/// Why a conversation ends: a stable code and a sentence.
+#[derive(Debug, Clone)]
+pub(super) struct Bye {
+    pub code: &'static str,
+    pub detail: String,
+}
+
+impl Bye {
+    pub(super) fn new(code: &'static str, detail: impl Into<String>) -> Self {
+        Bye { code, detail: detail.into() }
+    }
+
+    pub(super) fn message(&self) -> FromServer {
+        FromServer::Bye { code: self.code.to_owned(), detail: self.detail.clone() }
+    }
+}
+
+type LogAnswer = oneshot::Sender<Result<LogChunk, String>>;
+
+pub(super) struct Link {
+    pub boot_id: String,
+    node: NodeId,
+    queue: mpsc::Sender<Outgoing>,
+    /// The node has said all it holds; only now may it be told to do more.
+    ready: AtomicBool,
+    cut: watch::Sender<Option<Bye>>,
+    ended: watch::Sender<bool>,
+    next_request: AtomicU64,
+    logs: Mutex<HashMap<u64, (u32, LogAnswer)>>,
+}
+
+impl Link {
+    pub(super) fn new(node: NodeId, boot_id: String) -> (Self, mpsc::Receiver<Outgoing>) {
+        let (queue, queued) = mpsc::channel(MAX_QUEUED);
+        let link = Link {
+            boot_id,
+            node,
+            queue,
+            ready: AtomicBool::new(false),
+            cut: watch::Sender::new(None),
+            ended: watch::Sender::new(false),
+            next_request: AtomicU64::new(1),
+            logs: Mutex::default(),
+        };
+        (link, queued)
+    }
+
+    pub(super) fn set_ready(&self) {
+        self.ready.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// Ends the conversation from outside. The first reason stays.
+    pub(super) fn cut(&self, bye: Bye) {
+        self.cut.send_if_modified(|cut| {
+            let first = cut.is_none();
+            if first {
+                *cut = Some(bye);
+            }
+            first
+        });
+    }
+
+    pub(super) async fn when_cut(&self) -> Bye {
+        let mut cut = self.cut.subscribe();
+        match cut.wait_for(Option::is_some).await {
+            Ok(bye) => bye.clone().unwrap_or_else(|| Bye::new("closing", "the server ends the conversation")),
+            Err(_) => Bye::new("closing", "the server ends the conversation"),
+        }
+    }
+
+    pub(super) fn set_ended(&self) {
+        self.ended.send_replace(true);
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    pub(super) async fn when_ended(&self) {
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
+    }
+
+    /// For the conversation itself: waits for room.
+    pub(super) async fn say(&self, outgoing: Outgoing) {
+        let _ = self.queue.send(outgoing).await;
+    }
+
+    /// An order from outside: returns once the connection took it.
+    pub(super) async fn order(&self, message: FromServer) -> Result<(), EngineError> {
+        if !self.is_ready() || *self.ended.borrow() {
+            return Err(EngineError::NotConnected(self.node));
+        }
+        let (written, was_written) = oneshot::channel();
+        self.queue.try_send(Outgoing::Message(message, Some(written))).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => EngineError::Busy(self.node),
+            mpsc::error::TrySendError::Closed(_) => EngineError::NotConnected(self.node),
+        })?;
+        match tokio::time::timeout(WRITE_PATIENCE, was_written).await {
+            Ok(Ok(())) => Ok(()),
+            _ => Err(EngineError::NotConnected(self.node)),
+        }
+    }
+
+    /// Asks for a piece of a log; `message` is given the number of the request.
+    pub(super) async fn read_log(&self, max: u32, wait_ms: u32, message: impl FnOnce(u64) -> FromServer) -> Result<LogChunk, EngineError> {
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
+            logs.retain(|_, (_, waiting)| !waiting.is_closed());
+            if logs.len() >= MAX_LOG_READS {
+                return Err(EngineError::Busy(self.node));
+            }
+            logs.insert(request, (max, answer));
+        }
+        self.order(message(request)).await?;
+        let patience = Duration::from_millis(wait_ms.into()) + WRITE_PATIENCE;
+        match tokio::time::timeout(patience, answered).await {
+            Ok(Ok(Ok(chunk))) => Ok(chunk),
+            Ok(Ok(Err(why))) => Err(EngineError::Refused { why }),
+            _ => Err(EngineError::NotConnected(self.node)),
+        }
+    }
+
+    /// Takes a log answer. One nobody waits for any more is dropped; one longer than asked is not taken.
+    pub(super) fn answer_log(&self, request: u64, chunk: Result<LogChunk, String>) -> Result<(), Bye> {
+        let waiting = self.logs.lock().unwrap_or_else(PoisonError::into_inner).remove(&request);
+        let Some((max, waiting)) = waiting else {
+            // Its asker may have given up; but a number never given out is an invention.
+            let given = request > 0 && request < self.next_request.load(Ordering::Relaxed);
+            return if given { Ok(()) } else { Err(Bye::new("unexpected", "an answer to a question never asked")) };
+        };
+        if chunk.as_ref().is_ok_and(|chunk| chunk.bytes.len() > max as usize) {
+            return Err(Bye::new("invalid_log", "more of a log than was asked for"));
+        }
+        let _ = waiting.send(chunk);
+        Ok(())
+    }
+}

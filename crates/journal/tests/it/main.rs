@@ -1,0 +1,15 @@
+//! One suite over both databases: every test that takes a place runs on SQLite and on PostgreSQL.
+
+mod backup;
+mod fence;
+mod follow;
+mod kill;
+mod open;
+mod place;
+mod power;
+mod power_vfs;
+mod proof;
+mod snapshot;
+mod speed;
+mod suite;
+mod tamper;

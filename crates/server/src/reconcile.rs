@@ -1,0 +1,212 @@
+//! Reconciling: state says what should run, engines say what does; the loop closes the difference.
+//!
+//! Steps are computed by pure functions in `plan` and carried out here. Nothing is remembered that could not
+//! be learnt again: after a crash the next whole report of each node starts over. Run by the leader alone.
+
+mod lease;
+mod order;
+pub mod plan;
+mod registry;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use tenure_api::channel::{AllocationReport, RunState};
+use tenure_domain::id::{AllocationId, NodeId};
+use tenure_domain::schedule::fleet::NodeStatus;
+use tenure_domain::{Actor, Event, Wish};
+use tenure_engine::{Engine, Seen};
+use tokio::sync::broadcast::error::RecvError;
+
+pub use registry::Enrolment;
+
+use crate::controller::{Controller, NotDone};
+use crate::keyring::Keyring;
+use crate::view::Published;
+use lease::Leases;
+use plan::Step;
+
+/// How often everything is looked at again, whatever was heard.
+const SWEEP: Duration = Duration::from_secs(5);
+/// Usage of a running allocation is journalled this often, and at its end.
+const METER_EVERY: Duration = Duration::from_secs(60);
+
+/// The loop and what it heard.
+pub struct Reconciler {
+    controller: Controller,
+    engine: Arc<dyn Engine>,
+    keyring: Arc<Keyring>,
+    leases: Leases,
+    metered: BTreeMap<NodeId, Instant>,
+    /// Nodes in conversation, and whether their whole report has come.
+    connected: BTreeMap<NodeId, bool>,
+}
+
+impl Reconciler {
+    /// `term` is the node lease's: a node silent for longer has stopped its work by itself.
+    pub fn new(controller: Controller, engine: Arc<dyn Engine>, keyring: Arc<Keyring>, term: Duration) -> Reconciler {
+        Reconciler { controller, engine, keyring, leases: Leases::new(term), metered: BTreeMap::new(), connected: BTreeMap::new() }
+    }
+
+    /// Runs until the server stops leading.
+    pub async fn run(mut self, mut seen: tokio::sync::mpsc::Receiver<Seen>) {
+        let mut news = self.controller.view().listen();
+        let mut sweep = tokio::time::interval(SWEEP);
+        let mut pulse = tokio::time::interval(Duration::from_millis(500));
+        // A new leader gives every node a whole term to be heard of before it gives up on any.
+        let nodes: Vec<NodeId> = self.controller.view().read().fleet.nodes().map(|node| node.id).collect();
+        nodes.into_iter().for_each(|node| self.leases.heard(node));
+        while self.controller.is_leading() {
+            tokio::select! {
+                seen = seen.recv() => match seen {
+                    Some(seen) => self.saw(seen).await,
+                    None => return,
+                },
+                batch = news.recv() => match batch {
+                    Ok(batch) => self.learnt(&batch).await,
+                    Err(RecvError::Lagged(_)) => self.sweep().await,
+                    Err(RecvError::Closed) => return,
+                },
+                _ = sweep.tick() => self.sweep().await,
+                _ = pulse.tick() => self.give_up_on_silent_nodes().await,
+            }
+        }
+    }
+
+    async fn saw(&mut self, seen: Seen) {
+        let node = seen.node();
+        match seen {
+            Seen::Joined { agent_version, .. } => {
+                self.leases.heard(node);
+                self.connected.insert(node, false);
+                tracing::info!(%node, agent_version, "node connected");
+            }
+            Seen::Heartbeat { .. } => self.leases.heard(node),
+            Seen::Gone { .. } => {
+                self.connected.remove(&node);
+                tracing::info!(%node, "node disconnected; it runs on until its lease ends");
+            }
+            Seen::Inventory { inventory, .. } => {
+                let wish = Wish::ReportInventory { node, inventory };
+                self.wish(Actor::Node(node), wish, "an inventory was not taken").await;
+            }
+            Seen::Report { whole, allocations, .. } => self.reported(node, whole, &allocations).await,
+        }
+    }
+
+    async fn reported(&mut self, node: NodeId, whole: bool, allocations: &[AllocationReport]) {
+        self.leases.heard(node);
+        if whole {
+            self.connected.insert(node, true);
+        }
+        let (steps, lost) = {
+            let state = self.controller.view().read();
+            let lost = state.fleet.node(node).is_some_and(|node| node.status == NodeStatus::Lost);
+            (plan::steps(&state, node, whole, allocations), lost)
+        };
+        join_all(steps.into_iter().map(|step| self.carry_out(node, step))).await;
+        self.meter(node, allocations).await;
+        if whole && lost {
+            self.wish(Actor::System, Wish::ReturnNode { node }, "a node's return was not taken").await;
+        }
+    }
+
+    /// Journals run time at most once a minute for each node; ends are metered with the exit.
+    async fn meter(&mut self, node: NodeId, allocations: &[AllocationReport]) {
+        let due = self.metered.get(&node).is_none_or(|last| last.elapsed() >= METER_EVERY);
+        let running = allocations.iter().filter(|report| report.state == RunState::Running);
+        let ran: Vec<(AllocationId, u64)> = running.map(|report| (report.allocation, report.ran_ms)).collect();
+        if due && !ran.is_empty() {
+            self.metered.insert(node, Instant::now());
+            self.wish(Actor::Node(node), Wish::Meter { node, ran }, "usage was not taken").await;
+        }
+    }
+
+    /// What was decided just now and has to reach a node.
+    async fn learnt(&self, batch: &[Published]) {
+        let steps: Vec<(NodeId, Step)> = {
+            let state = self.controller.view().read();
+            batch.iter().filter_map(|published| plan::step_for(&state, &published.event)).collect()
+        };
+        join_all(steps.into_iter().map(|(node, step)| self.carry_out(node, step))).await;
+        if batch.iter().any(|published| matches!(*published.event, Event::SecretErased { .. })) {
+            self.erase_orphaned_secrets(batch).await;
+        }
+    }
+
+    async fn erase_orphaned_secrets(&self, batch: &[Published]) {
+        let Some(journal) = self.controller.journal() else { return };
+        for published in batch {
+            if let Event::SecretErased { secret, .. } = &*published.event {
+                if let Err(error) = journal.erase_secret(&secret.to_string()).await {
+                    tracing::warn!(%error, %secret, "a secret's value was not erased yet");
+                }
+            }
+        }
+    }
+
+    /// Says again what nodes in conversation should have heard before.
+    async fn sweep(&self) {
+        let now = crate::controller::now();
+        let steps: Vec<(NodeId, Step)> = {
+            let state = self.controller.view().read();
+            let heard = self.connected.iter().filter(|(_, whole)| **whole).map(|(node, _)| *node);
+            heard.flat_map(|node| plan::sweep(&state, node, now).into_iter().map(move |step| (node, step))).collect()
+        };
+        join_all(steps.into_iter().map(|(node, step)| self.carry_out(node, step))).await;
+    }
+
+    async fn give_up_on_silent_nodes(&mut self) {
+        let silent: Vec<NodeId> = {
+            let state = self.controller.view().read();
+            let living = state.fleet.nodes().filter(|node| node.status != NodeStatus::Lost).map(|node| node.id);
+            living.filter(|&node| self.leases.is_over(node)).collect()
+        };
+        for node in silent {
+            tracing::warn!(%node, "node not heard of for longer than its lease; its work goes back to the queue");
+            self.wish(Actor::System, Wish::LoseNode { node }, "a lost node was not noted").await;
+        }
+    }
+
+    async fn carry_out(&self, node: NodeId, step: Step) {
+        let done = match step {
+            Step::Start(allocation) => match order::order(&self.controller, &self.keyring, allocation).await {
+                Ok(Some(order)) => self.engine.start(node, order).await,
+                Ok(None) => return,
+                Err(why) => {
+                    let observation = tenure_domain::command::Observation::NotStarted { why };
+                    self.wish(Actor::Node(node), Wish::Observe { node, allocation, observation }, "a failed start was not noted").await;
+                    return;
+                }
+            },
+            Step::Stop { allocation, reason, grace_s } => self.engine.stop(node, allocation, reason, grace_s).await,
+            Step::Release(allocation) => self.engine.release(node, allocation).await,
+            Step::Observe { allocation, observation } => {
+                let ended = plan::is_end(&observation);
+                let noted = self.wish(Actor::Node(node), Wish::Observe { node, allocation, observation }, "an observation was not taken").await;
+                if !(noted && ended) {
+                    return;
+                }
+                self.engine.release(node, allocation).await
+            }
+        };
+        if let Err(error) = done {
+            // The sweep, or the node's next whole report, says it again.
+            tracing::debug!(%node, %error, "an order did not reach its node");
+        }
+    }
+
+    /// Submits a command of the loop; refusals here mean news that came too late.
+    async fn wish(&self, by: Actor, wish: Wish, what: &str) -> bool {
+        match self.controller.submit(by, wish, None, None).await {
+            Ok(_) => true,
+            Err(NotDone::Refused(refusal)) => {
+                tracing::info!(%refusal, "{what}");
+                false
+            }
+            Err(NotDone::NotLeading) => false,
+        }
+    }
+}
