@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::RwLock;
 
 use tenure_domain::{Actor, Event, Refusal, State, Time, Wish};
-use tenure_journal::{HistoryRow, Journal, JournalError, JournalHandle, KeyRow};
+use tenure_journal::{HistoryRow, Journal, JournalError, JournalHandle, JournalReader, KeyRow};
 use tokio::sync::{mpsc, oneshot};
 
 pub use clock::now;
@@ -73,6 +73,7 @@ struct Request {
 #[derive(Clone)]
 pub struct Controller {
     view: Arc<View>,
+    reader: JournalReader,
     door: Arc<RwLock<Option<Door>>>,
 }
 
@@ -84,8 +85,8 @@ struct Door {
 
 impl Controller {
     /// A controller that only shows a view, until `lead` is called.
-    pub fn following(view: Arc<View>) -> Controller {
-        Controller { view, door: Arc::default() }
+    pub fn following(view: Arc<View>, reader: JournalReader) -> Controller {
+        Controller { view, reader, door: Arc::default() }
     }
 
     /// Starts deciding. The view must stand at the journal's head.
@@ -113,7 +114,12 @@ impl Controller {
         &self.view
     }
 
-    /// The journal, for reading, secrets and heads; only the leader has it at hand.
+    /// The journal for reading, whether this server leads or follows.
+    pub fn reader(&self) -> &JournalReader {
+        &self.reader
+    }
+
+    /// The journal for secrets and heads; only the leader has it at hand.
     pub fn journal(&self) -> Option<JournalHandle> {
         self.door.read().expect("short and without panics").as_ref().map(|door| door.journal.clone())
     }

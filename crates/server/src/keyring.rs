@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hkdf;
-use tenure_journal::{JournalError, JournalHandle, JournalReader, SigningKey};
+use tenure_journal::{JournalError, JournalHandle, JournalReader};
 
 /// Why a secret could not be sealed or opened.
 #[derive(Debug, thiserror::Error)]
@@ -83,20 +83,6 @@ impl Keyring {
 
     pub async fn keep(&self, journal: &JournalHandle, id: &str, scope: &str, plain: &[u8]) -> Result<(), KeyringError> {
         Ok(journal.put_secret(id, scope, self.seal(id, plain)).await?)
-    }
-
-    /// The key that signs the journal's heads; made on first use.
-    pub async fn signing_key(&self, journal: &JournalHandle) -> Result<SigningKey, KeyringError> {
-        const ID: &str = "platform/head-key";
-        let pkcs8 = match self.find(journal, ID).await? {
-            Some(pkcs8) => pkcs8,
-            None => {
-                let (_, pkcs8) = SigningKey::generate();
-                self.keep(journal, ID, "", &pkcs8).await?;
-                pkcs8
-            }
-        };
-        SigningKey::from_pkcs8(&pkcs8).map_err(|error| KeyringError::BadKey(error.to_string()))
     }
 }
 

@@ -49,7 +49,7 @@ impl Cgroups {
             && fs::read_to_string(root.join("cgroup.controllers")).is_ok_and(|list| list.split_whitespace().any(|c| c == "memory"))
         {
             let below = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-            return match prepare_v2(&root.join(below)) {
+            return match prepare_v2(&root, &root.join(below)) {
                 Ok(dir) => {
                     notes.push("cgroups: version 2; memory, CPU, processes".to_owned());
                     Cgroups { places: vec![Place { controller: None, dir }] }
@@ -179,18 +179,23 @@ fn prepare_v1(mounts: &str, own: &str, controller: &str) -> io::Result<PathBuf> 
     Ok(dir)
 }
 
-/// A v2 cgroup with processes in it cannot share out its controllers, so the agent moves to a leaf of its own.
-fn prepare_v2(own: &Path) -> io::Result<PathBuf> {
-    // Restarted agents find themselves in the leaf already.
+/// Below the agent's own cgroup where it may share out controllers, else at the top.
+fn prepare_v2(root: &Path, own: &Path) -> io::Result<PathBuf> {
+    if own == root {
+        return share_out(root);
+    }
+    // A cgroup with processes in it cannot share out its controllers, so the agent moves to a leaf of its own;
+    // restarted, it finds itself there already.
     let own = if own.file_name().is_some_and(|name| name == "tenure-agent") { own.parent().unwrap_or(own) } else { own };
     let leaf = own.join("tenure-agent");
-    fs::create_dir_all(&leaf)?;
-    for pid in fs::read_to_string(own.join("cgroup.procs"))?.lines() {
-        fs::write(leaf.join("cgroup.procs"), pid)?;
-    }
-    let dir = own.join("tenure");
+    let moved = fs::create_dir_all(&leaf).and_then(|()| fs::write(leaf.join("cgroup.procs"), "0"));
+    moved.and_then(|()| share_out(own)).or_else(|_| share_out(root))
+}
+
+fn share_out(above: &Path) -> io::Result<PathBuf> {
+    let dir = above.join("tenure");
     fs::create_dir_all(&dir)?;
-    for above in [own, &dir] {
+    for above in [above, &dir] {
         fs::write(above.join("cgroup.subtree_control"), "+memory +cpu +pids")?;
     }
     Ok(dir)

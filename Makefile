@@ -1,0 +1,51 @@
+# Two commands: `make run` and `make test`. Everything else is a part of them or for developers.
+SHELL := /bin/bash
+CARGO ?= cargo
+DATA ?= .tenure
+.PHONY: run build test test-long check fmt lint deny unit walk schemathesis bench setup-run setup-test clean
+
+run: setup-run build
+	@exec target/release/tenure up --data-dir $(DATA) --demo
+
+build:
+	$(CARGO) build --release -p tenure-cli -p tenure-agent
+
+test: setup-test check unit schemathesis
+
+# The same tests with the long trial counts.
+test-long: export TENURE_POWER_CUTS = 50000
+test-long: export TENURE_KILLS = 2000
+test-long: export TENURE_CRASHES = 2000
+test-long: export TENURE_PROPERTY_OPS = 10000000
+test-long: test
+
+check: fmt lint deny
+
+fmt:
+	$(CARGO) fmt --all --check
+
+lint:
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+
+deny:
+	scripts/deny
+
+unit:
+	$(CARGO) build --workspace --bins
+	$(CARGO) test --workspace --all-features
+
+schemathesis:
+	crates/server/tests/schemathesis.sh
+
+bench:
+	$(CARGO) build --release -p tenure-sim -p tenure-cli -p tenure-agent
+	target/release/tenure-bench all
+
+setup-run:
+	@scripts/setup run
+
+setup-test:
+	@scripts/setup test
+
+clean:
+	rm -rf target $(DATA)

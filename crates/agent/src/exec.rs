@@ -1,0 +1,272 @@
+//! The thin parent: one small process per allocation, which outlives the agent.
+//!
+//! It claims the allocation, starts the job behind its wall, keeps its logs, and ends it: on request, at its
+//! run-time limit, and when the node's lease runs out, whether or not an agent is there to say so. It works in
+//! the allocation's directory and has one thread. Started by `start.rs`, as `tenure-agent exec`.
+
+mod init;
+mod output;
+mod timer;
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::isolate::cgroup::{self, Limits};
+use crate::launch::Launch;
+use crate::record::{Phase, Record, start_ticks};
+use crate::stop::StopRequest;
+use crate::{clock, kernel};
+use output::Output;
+use timer::Timer;
+
+/// How long killed processes may take to be gone before it is said that they are not.
+const KILL_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Runs the allocation whose directory is the working directory. The process's exit code says nothing.
+pub fn main() -> i32 {
+    let _ = kernel::hide_memory();
+    let _ = rustix::process::setsid();
+    let _ = kernel::become_subreaper();
+    let Ok(launch) = Launch::unseal(io::stdin().lock()) else { return 1 };
+    if let Ok(null) = std::fs::File::open("/dev/null") {
+        let _ = kernel::place(&null, 0);
+    }
+    match run(launch) {
+        Ok(()) => 0,
+        Err(_) => 1,
+    }
+}
+
+/// What the thin parent holds while the job runs.
+struct Run {
+    dir: PathBuf,
+    record: Record,
+    timer: Timer,
+    poke: OwnedFd,
+}
+
+fn run(launch: Launch) -> io::Result<()> {
+    let dir = PathBuf::from(".");
+    // The pipe is there before a stop request is looked for, so that none falls between.
+    let poke = open_poke()?;
+    let pid = std::process::id() as i32;
+    let allocation = launch.order.allocation;
+    let record = Record {
+        pid,
+        start_ticks: start_ticks(pid).unwrap_or(0),
+        ..Record::without_process(allocation, Phase::Starting)
+    };
+    if !record.claim(&dir)? {
+        return Ok(());
+    }
+    let timer = Timer::new(&launch.order);
+    let mut run = Run { dir, record, timer, poke };
+    if let Some(request) = StopRequest::read(&run.dir) {
+        return run.end(Phase::Exited { exit_code: None, signal: None, by: Some(request.reason), ran_ms: 0 });
+    }
+    match run.attend(launch) {
+        Ok(phase) => run.end(phase),
+        Err(error) => {
+            // The node's fault, not the job's: it may run elsewhere.
+            let _ = std::fs::write("stderr", format!("tenure: could not start the job here: {error}\n"));
+            run.end(Phase::evicted(0))
+        }
+    }
+}
+
+fn open_poke() -> io::Result<OwnedFd> {
+    match rustix::fs::mknodat(rustix::fs::CWD, "poke", rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
+        Err(rustix::io::Errno::EXIST) | Ok(()) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // Open for writing too, so that it never reads as ended.
+    Ok(rustix::fs::open("poke", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+impl Run {
+    /// Starts the job and stays with it until it has ended.
+    fn attend(&mut self, launch: Launch) -> io::Result<Phase> {
+        let order = &launch.order;
+        let limits = Limits { memory_mib: order.memory_mib, cpu_milli: order.cpu_milli, processes_max: launch.processes_max };
+        self.record.cgroups = launch.cgroups.make(&order.allocation.to_string(), limits)?;
+        let own_pids = launch.namespaces.own;
+        let (out_read, out_write) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (err_read, err_write) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (mut failure, failure_write) = pipe_with(PipeFlags::CLOEXEC).map(|(r, w)| (std::fs::File::from(r), w))?;
+        let (mut status, status_write) = pipe_with(PipeFlags::CLOEXEC).map(|(r, w)| (std::fs::File::from(r), w))?;
+        let mut stdout = Output::new(out_read, &self.dir.join("stdout"), launch.log_bytes_max)?;
+        let mut stderr = Output::new(err_read, &self.dir.join("stderr"), launch.log_bytes_max)?;
+        launch.namespaces.enter_processes()?;
+        let init = match kernel::fork()? {
+            kernel::Forked::Child => {
+                let ends = init::Ends { stdout: out_write, stderr: err_write, failure: failure_write, status: status_write };
+                init::main(launch, &self.record.cgroups, ends)
+            }
+            kernel::Forked::Parent(pid) => pid,
+        };
+        drop((out_write, err_write, failure_write, status_write));
+        let memory_mib = launch.order.memory_mib;
+        drop(launch);
+        let init_fd = kernel::pidfd(init)?;
+
+        let mut failed: Option<String> = None;
+        let mut started = false;
+        loop {
+            let mut fds = vec![PollFd::new(&init_fd, PollFlags::IN), PollFd::new(&self.poke, PollFlags::IN)];
+            let outputs = [&stdout, &stderr].map(|output| output.is_open());
+            for (output, open) in [&stdout, &stderr].into_iter().zip(outputs) {
+                if open {
+                    fds.push(PollFd::from_borrowed_fd(output.as_fd(), PollFlags::IN));
+                }
+            }
+            if !started {
+                fds.push(PollFd::new(&failure, PollFlags::IN));
+            }
+            match poll(&mut fds, Some(&self.timer.until_next())) {
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+                Ok(_) => {}
+            }
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(fds);
+            if ready[1] {
+                self.take_requests();
+            }
+            for output in [&mut stdout, &mut stderr] {
+                output.pump();
+            }
+            if !started && ready[ready.len() - 1] {
+                let mut why = String::new();
+                let _ = failure.read_to_string(&mut why);
+                started = true;
+                if why.is_empty() {
+                    self.set_running(ready[0])?;
+                } else {
+                    failed = Some(why);
+                }
+            }
+            match self.timer.due(&self.dir) {
+                Some(timer::Act::Terminate) => kernel::kill(init, libc::SIGTERM),
+                Some(timer::Act::Kill) => self.kill(init, own_pids),
+                None => {}
+            }
+            if ready[0] {
+                break;
+            }
+        }
+        let ran_ms = self.ran_ms();
+        kernel::reap(init, true);
+        self.sweep();
+        stdout.finish();
+        let memory_kills = cgroup::memory_kills(&self.record.cgroups);
+        if memory_kills > 0 {
+            stderr.note(&format!("tenure: out of memory: the job may use {memory_mib} MiB, {memory_kills} of its processes were killed"));
+        }
+        stderr.finish();
+        if !cgroup::end(&self.record.cgroups, KILL_PATIENCE) {
+            stderr.note("tenure: some processes of the job would not die");
+        }
+        Ok(self.outcome(failed, read_status(&mut status), ran_ms))
+    }
+
+    fn outcome(&self, failed: Option<String>, status: Option<i32>, ran_ms: u64) -> Phase {
+        let by = self.timer.reason();
+        if let (Some(failed), None) = (failed, by) {
+            return match failed.strip_prefix(init::NODE_FAULT) {
+                Some(why) => {
+                    let _ = std::fs::write(self.dir.join("stderr"), format!("tenure: could not start the job here: {why}\n"));
+                    Phase::evicted(0)
+                }
+                None => Phase::NotStarted { why: failed },
+            };
+        }
+        let (exit_code, signal) = match status {
+            Some(status) if libc::WIFEXITED(status) => (Some(libc::WEXITSTATUS(status)), None),
+            Some(status) => (None, Some(libc::WTERMSIG(status))),
+            // Killed with its whole world before it could say.
+            None => (None, Some(libc::SIGKILL)),
+        };
+        Phase::Exited { exit_code, signal, by, ran_ms }
+    }
+
+    fn set_running(&mut self, ended_already: bool) -> io::Result<()> {
+        let since_ms = clock::monotonic_ms();
+        self.timer.set_running(since_ms);
+        self.record.phase = Phase::Running { since_ms };
+        if ended_already { Ok(()) } else { self.tell() }
+    }
+
+    fn ran_ms(&self) -> u64 {
+        match self.record.phase {
+            Phase::Running { since_ms } => clock::monotonic_ms().saturating_sub(since_ms),
+            _ => 0,
+        }
+    }
+
+    fn take_requests(&mut self) {
+        let mut drained = [0; 512];
+        while rustix::io::read(&self.poke, &mut drained).is_ok_and(|got| got == drained.len()) {}
+        if let Some(request) = StopRequest::read(&self.dir) {
+            self.timer.stop(request.reason, request.grace_s);
+        }
+    }
+
+    /// Ends everything at once. With its own process ids, the first process takes all others along.
+    fn kill(&self, init: i32, own_pids: bool) {
+        if !own_pids {
+            for dir in &self.record.cgroups {
+                let processes = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+                processes.lines().filter_map(|pid| pid.parse().ok()).filter(|&pid| pid > 1).for_each(|pid| kernel::kill(pid, libc::SIGKILL));
+            }
+        }
+        kernel::kill(init, libc::SIGKILL);
+    }
+
+    /// Ends what was left behind: orphans come to this process, being a subreaper.
+    fn sweep(&self) {
+        let deadline = std::time::Instant::now() + KILL_PATIENCE;
+        let me = std::process::id();
+        while std::time::Instant::now() < deadline {
+            let children = std::fs::read_to_string(format!("/proc/{me}/task/{me}/children")).unwrap_or_default();
+            let mut any = false;
+            for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()).filter(|&pid| pid > 1) {
+                any = true;
+                kernel::kill(child, libc::SIGKILL);
+            }
+            while kernel::reap(-1, false).is_some() {}
+            if !any {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn end(&mut self, phase: Phase) -> io::Result<()> {
+        self.record.phase = phase;
+        self.tell()
+    }
+
+    /// Writes the state down for good, then says so to the agent, if there is one.
+    fn tell(&self) -> io::Result<()> {
+        self.record.replace(&self.dir)?;
+        if let Ok(socket) = UnixDatagram::unbound() {
+            let _ = socket.set_nonblocking(true);
+            let _ = socket.send_to(self.record.allocation.to_string().as_bytes(), Path::new("../../agent.sock"));
+        }
+        Ok(())
+    }
+}
+
+fn read_status(status: &mut std::fs::File) -> Option<i32> {
+    let mut bytes = [0; 4];
+    status.read_exact(&mut bytes).ok()?;
+    Some(i32::from_ne_bytes(bytes))
+}
+

@@ -1,0 +1,34 @@
+//! A wish to end an allocation, as a file in its directory: it waits there for a thin parent that is not ready
+//! yet, and outlives the agent that wrote it.
+
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use tenure_domain::workload::job::StopReason;
+
+use crate::record::write_whole;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopRequest {
+    pub reason: StopReason,
+    pub grace_s: u32,
+}
+
+impl StopRequest {
+    pub fn read(dir: &Path) -> Option<StopRequest> {
+        serde_json::from_slice(&std::fs::read(dir.join("stop.json")).ok()?).ok()
+    }
+
+    /// Leaves the request and wakes the thin parent.
+    pub fn leave(self, dir: &Path) -> io::Result<()> {
+        write_whole(dir, "stop.json", &serde_json::to_vec(&self)?)?;
+        // Nobody reads it yet, or no longer: then there is nobody to wake.
+        let poke = std::fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(dir.join("poke"));
+        if let Ok(mut poke) = poke {
+            let _ = poke.write(b"!");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,314 @@
+//! `tenure up`: one machine, one command. Opens the journal, leads or follows, serves, and starts an agent for
+//! this machine beside itself.
+
+mod demo;
+mod found;
+mod heads;
+mod local_agent;
+mod platform_key;
+mod switch;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_engine::local::{Hub, HubConfig};
+use tenure_journal::{Journal, JournalError, JournalHandle, JournalReader, Location, Options};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::controller::{self, Controller, WriterOptions};
+use crate::http::{App, HttpOptions, OidcOptions};
+use crate::keyring::{Keyring, KeyringError};
+use crate::reconcile::{Enrolment, Reconciler};
+use crate::view::View;
+
+use local_agent::LocalAgent;
+use platform_key::PlatformKeys;
+use switch::Switch;
+
+/// What `tenure up` was asked for.
+#[derive(Debug, Clone)]
+pub struct UpOptions {
+    pub data_dir: PathBuf,
+    pub listen: SocketAddr,
+    pub agent_listen: SocketAddr,
+    /// A PostgreSQL URL; absent means SQLite in the data directory.
+    pub database: Option<String>,
+    /// Certificate chain and key, PEM.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    pub oidc_issuer: Option<String>,
+    pub oidc_client_id: Option<String>,
+    /// Sets up the demo platform where the journal is empty.
+    pub demo: bool,
+    /// Starts no agent on this machine.
+    pub no_agent: bool,
+    pub lease_term_s: u64,
+    /// Requests a second each tenant may make.
+    pub rate_per_tenant: u32,
+    /// Listens beyond loopback without TLS.
+    pub allow_remote_plaintext: bool,
+    /// Prints nothing but errors on the terminal.
+    pub quiet: bool,
+}
+
+/// Why the server is not up.
+#[derive(Debug, thiserror::Error)]
+pub enum UpError {
+    #[error("the journal cannot be opened")]
+    Journal(#[from] JournalError),
+    #[error("the journal cannot be folded")]
+    Recover(#[from] controller::RecoverError),
+    #[error("the platform's keys cannot be used")]
+    Keyring(#[from] KeyringError),
+    #[error("listening on {0} failed")]
+    Listen(SocketAddr, #[source] std::io::Error),
+    #[error("{0} would be reachable from other machines without TLS; give --tls-cert and --tls-key, or listen on loopback")]
+    Plaintext(SocketAddr),
+    #[error("the data directory {0} cannot be used")]
+    DataDir(PathBuf, #[source] std::io::Error),
+    #[error("the certificate or key cannot be used: {0}")]
+    Tls(String),
+    #[error("the agents' door cannot be opened")]
+    Hub(#[from] tenure_engine::local::HubError),
+    #[error("the platform's authority cannot be used")]
+    Authority(#[from] tenure_engine::local::AuthorityError),
+    #[error("setting up the platform failed: {0}")]
+    Found(String),
+    #[error("starting the agent failed")]
+    Agent(#[source] std::io::Error),
+    #[error("leadership was lost or a commit failed; start again to recover from the journal")]
+    Lost(#[source] JournalError),
+}
+
+/// Runs until told to stop.
+pub async fn up(options: UpOptions) -> Result<(), UpError> {
+    if !options.listen.ip().is_loopback() && options.tls.is_none() && !options.allow_remote_plaintext {
+        return Err(UpError::Plaintext(options.listen));
+    }
+    prepare(&options.data_dir)?;
+    let keyring = Arc::new(Keyring::open(&options.data_dir.join("master.key"))?);
+    let tls = options.tls.as_ref().map(|(certificate, key)| crate::http::tls_config(certificate, key)).transpose().map_err(UpError::Tls)?;
+    let listener = TcpListener::bind(options.listen).await.map_err(|error| UpError::Listen(options.listen, error))?;
+    let stop = CancellationToken::new();
+    let interrupted = watch_signals(stop.clone());
+
+    let journal = Opened::open(&options).await?;
+    let recovered = controller::recover(journal.reader()).await?;
+    let view = Arc::new(View::new(recovered.state, recovered.seq));
+    let controller = Controller::following(view, journal.reader().clone());
+    let engine = Arc::new(Switch::default());
+    let house = House { options, keyring, controller, engine, stop };
+    let serving = house.serve(listener, tls, &journal).await?;
+    let led = match journal {
+        Opened::Leading(journal) => house.lead(*journal, &serving, interrupted).await,
+        Opened::Following(reader) => match house.follow_until_lead(&reader).await? {
+            Some(journal) => house.lead(journal, &serving, interrupted).await,
+            None => Ok(()),
+        },
+    };
+    house.stop.cancel();
+    let _ = serving.task.await;
+    if led.is_ok() && !house.options.quiet {
+        eprintln!("stopped; everything acknowledged is in the journal");
+    }
+    led
+}
+
+fn prepare(dir: &Path) -> Result<(), UpError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| UpError::DataDir(dir.to_owned(), error))
+}
+
+/// The journal, in whichever role it could be opened.
+enum Opened {
+    Leading(Box<Journal>),
+    Following(JournalReader),
+}
+
+impl Opened {
+    /// Leads where nobody does. On PostgreSQL another server may lead: then this one follows it.
+    async fn open(options: &UpOptions) -> Result<Opened, UpError> {
+        match Journal::open_leader(&location(options), &holder(), Options::default()).await {
+            Ok(journal) => Ok(Opened::Leading(Box::new(journal))),
+            Err(JournalError::Held { holder }) if options.database.is_some() => {
+                tracing::info!(holder, "another server leads; following it");
+                Ok(Opened::Following(JournalReader::open(&location(options)).await?))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn reader(&self) -> &JournalReader {
+        match self {
+            Opened::Leading(journal) => journal,
+            Opened::Following(reader) => reader,
+        }
+    }
+}
+
+fn location(options: &UpOptions) -> Location {
+    match &options.database {
+        Some(url) => Location::Postgres(url.clone(), "tenure".into()),
+        None => Location::Sqlite(options.data_dir.clone()),
+    }
+}
+
+fn holder() -> String {
+    format!("{}:{}", hostname(), std::process::id())
+}
+
+/// The parts that stand whether this server leads or follows.
+struct House {
+    options: UpOptions,
+    keyring: Arc<Keyring>,
+    controller: Controller,
+    engine: Arc<Switch>,
+    stop: CancellationToken,
+}
+
+/// The HTTP server under way.
+struct Serving {
+    url: String,
+    keys: PlatformKeys,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl House {
+    async fn serve(&self, listener: TcpListener, tls: Option<Arc<rustls::ServerConfig>>, journal: &Opened) -> Result<Serving, UpError> {
+        let keys = match journal {
+            Opened::Leading(journal) => PlatformKeys::load_or_make(&self.keyring, journal).await?,
+            Opened::Following(reader) => PlatformKeys::load(&self.keyring, reader).await?,
+        };
+        let options = &self.options;
+        let app = App {
+            controller: self.controller.clone(),
+            keyring: self.keyring.clone(),
+            engine: self.engine.clone(),
+            signing_key: keys.signing.clone(),
+            authority: keys.authority.fingerprint(),
+            options: HttpOptions {
+                rate_per_tenant: options.rate_per_tenant,
+                burst_per_tenant: options.rate_per_tenant.saturating_mul(2),
+                oidc: oidc(options),
+                ..HttpOptions::default()
+            },
+        };
+        let address = listener.local_addr().map_err(|error| UpError::Listen(options.listen, error))?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let task = tokio::spawn(crate::http::serve(listener, tls, app, self.stop.clone()));
+        Ok(Serving { url: format!("{scheme}://{address}"), keys, task })
+    }
+
+    /// Follows the leader until it is gone; gives the journal in hand, or nothing when told to stop.
+    async fn follow_until_lead(&self, reader: &JournalReader) -> Result<Option<Journal>, UpError> {
+        let mut tries = tokio::time::interval(Duration::from_secs(1));
+        let following = controller::follow(reader, self.controller.view());
+        tokio::pin!(following);
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return Ok(None),
+                ended = &mut following => ended?,
+                _ = tries.tick() => match Journal::open_leader(&location(&self.options), &holder(), Options::default()).await {
+                    Ok(journal) => {
+                        tracing::warn!(epoch = journal.epoch(), "the leader was silent for a term; this server leads now");
+                        // From here on nobody else can commit.
+                        controller::catch_up(&journal, self.controller.view()).await?;
+                        return Ok(Some(journal));
+                    }
+                    Err(JournalError::Held { .. }) => {}
+                    Err(error) => tracing::warn!(%error, "taking the lead failed; following on"),
+                },
+            }
+        }
+    }
+
+    async fn lead(&self, journal: Journal, serving: &Serving, interrupted: tokio::sync::watch::Receiver<bool>) -> Result<(), UpError> {
+        let (options, controller) = (&self.options, &self.controller);
+        let handle = journal.handle();
+        let mut writing = controller.lead(journal, WriterOptions::default());
+        let founded = found::found(controller, &options.data_dir).await?;
+        let demo = if options.demo { Some(demo::demo(controller, &options.data_dir).await?) } else { None };
+
+        let term = Duration::from_secs(options.lease_term_s.max(1));
+        let config = HubConfig { listen: options.agent_listen, term, ..HubConfig::default() };
+        let registry = Arc::new(Enrolment::new(controller.clone()));
+        let hub = Arc::new(Hub::bind(config, serving.keys.authority.clone(), registry).await?);
+        let seen = tenure_engine::Engine::subscribe(&*hub);
+        self.engine.set(hub.clone());
+        let reconciling = tokio::spawn(Reconciler::new(controller.clone(), hub.clone(), self.keyring.clone(), term).run(seen));
+        let signing = tokio::spawn(heads::sign(handle.clone(), serving.keys.signing.clone(), options.data_dir.join("heads.jsonl")));
+        let renewing = tokio::spawn(renew(handle));
+        let mut agent = None;
+        if !options.no_agent {
+            let ticket = local_agent::ticket(controller, serving.keys.authority.fingerprint(), &options.data_dir).await?;
+            agent = Some(LocalAgent::start(hub.address(), ticket, &options.data_dir).map_err(UpError::Agent)?);
+        }
+        if !options.quiet {
+            found::announce(&serving.url, hub.address(), &founded, demo.as_ref());
+        }
+
+        let ended = tokio::select! {
+            () = self.stop.cancelled() => None,
+            ended = &mut writing => Some(ended),
+        };
+        self.stop.cancel();
+        if let Some(agent) = agent {
+            agent.stop(*interrupted.borrow()).await;
+        }
+        reconciling.abort();
+        renewing.abort();
+        hub.close();
+        controller.close();
+        let ended = match ended {
+            Some(ended) => ended,
+            None => writing.await,
+        };
+        signing.abort();
+        let journal = ended.expect("the writer does not panic").map_err(UpError::Lost)?;
+        journal.close().await.map_err(UpError::Lost)
+    }
+}
+
+fn oidc(options: &UpOptions) -> Option<OidcOptions> {
+    let (issuer, client_id) = (options.oidc_issuer.clone()?, options.oidc_client_id.clone()?);
+    Some(OidcOptions { issuer, client_id })
+}
+
+async fn renew(journal: JournalHandle) {
+    let mut tick = tokio::time::interval(Duration::from_secs(3));
+    loop {
+        tick.tick().await;
+        if let Err(error) = journal.renew().await {
+            tracing::warn!(%error, "the lead was not renewed");
+        }
+    }
+}
+
+/// Cancels on Ctrl-C and SIGTERM; says which it was: a person at the terminal wants everything to end, a
+/// service manager only this program.
+fn watch_signals(stop: CancellationToken) -> tokio::sync::watch::Receiver<bool> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (sender, receiver) = tokio::sync::watch::channel(false);
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+        return receiver;
+    };
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => { sender.send_replace(true); }
+            _ = terminate.recv() => {}
+        }
+        stop.cancel();
+        // A second Ctrl-C does not wait.
+        interrupt.recv().await;
+        std::process::exit(130);
+    });
+    receiver
+}
+
+fn hostname() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
+}

@@ -1,0 +1,53 @@
+//! The engine as routes see it: none while this server follows, the real one once it leads.
+
+use std::sync::{Arc, RwLock};
+
+use async_trait::async_trait;
+use tenure_api::channel::{LogChunk, LogStream, Order};
+use tenure_domain::id::{AllocationId, NodeId};
+use tenure_domain::workload::job::StopReason;
+use tenure_engine::{Engine, EngineError, Seen};
+use tokio::sync::mpsc;
+
+#[derive(Default)]
+pub struct Switch(RwLock<Option<Arc<dyn Engine>>>);
+
+impl Switch {
+    pub fn set(&self, engine: Arc<dyn Engine>) {
+        *self.0.write().expect("short and without panics") = Some(engine);
+    }
+
+    fn engine(&self, node: NodeId) -> Result<Arc<dyn Engine>, EngineError> {
+        self.0.read().expect("short and without panics").clone().ok_or(EngineError::NotConnected(node))
+    }
+}
+
+#[async_trait]
+impl Engine for Switch {
+    fn name(&self) -> &'static str {
+        "switch"
+    }
+
+    async fn start(&self, node: NodeId, order: Order) -> Result<(), EngineError> {
+        self.engine(node)?.start(node, order).await
+    }
+
+    async fn stop(&self, node: NodeId, allocation: AllocationId, reason: StopReason, grace_s: u32) -> Result<(), EngineError> {
+        self.engine(node)?.stop(node, allocation, reason, grace_s).await
+    }
+
+    async fn release(&self, node: NodeId, allocation: AllocationId) -> Result<(), EngineError> {
+        self.engine(node)?.release(node, allocation).await
+    }
+
+    async fn read_log(&self, node: NodeId, allocation: AllocationId, stream: LogStream, offset: u64, max: u32, wait_ms: u32) -> Result<LogChunk, EngineError> {
+        self.engine(node)?.read_log(node, allocation, stream, offset, max, wait_ms).await
+    }
+
+    fn subscribe(&self) -> mpsc::Receiver<Seen> {
+        match self.0.read().expect("short and without panics").as_ref() {
+            Some(engine) => engine.subscribe(),
+            None => mpsc::channel(1).1,
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests over the whole house.
+
+mod tidy;
