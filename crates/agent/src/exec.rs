@@ -9,7 +9,7 @@ mod output;
 mod timer;
 
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -61,6 +61,8 @@ fn run(launch: Launch) -> io::Result<()> {
     let record = Record {
         pid,
         start_ticks: start_ticks(pid).unwrap_or(0),
+        // Before they are made, so that whoever finds this record finds them too.
+        cgroups: launch.cgroups.dirs(&allocation.to_string()),
         ..Record::without_process(allocation, Phase::Starting)
     };
     if !record.claim(&dir)? {
@@ -95,7 +97,7 @@ impl Run {
     fn attend(&mut self, launch: Launch) -> io::Result<Phase> {
         let order = &launch.order;
         let limits = Limits { memory_mib: order.memory_mib, cpu_milli: order.cpu_milli, processes_max: launch.processes_max };
-        self.record.cgroups = launch.cgroups.make(&order.allocation.to_string(), limits)?;
+        launch.cgroups.make(&order.allocation.to_string(), limits)?;
         let own_pids = launch.namespaces.own;
         let (out_read, out_write) = pipe_with(PipeFlags::CLOEXEC)?;
         let (err_read, err_write) = pipe_with(PipeFlags::CLOEXEC)?;

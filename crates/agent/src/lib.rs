@@ -1,1 +1,30 @@
-//! (header to come)
+//! The node side of Tenure, the only privileged program.
+//!
+//! `channel` speaks with the server, `node` starts, stops, adopts and forgets allocations, `exec` is the thin
+//! parent of each, `isolate` the wall around it, `discover` finds what the machine has. Deliberately absent:
+//! decisions, SQL, and the guard (its symbols would capture our own calls to a driver).
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod channel;
+pub mod clock;
+pub mod discover;
+pub mod doctor;
+pub mod exec;
+mod frame;
+pub mod identity;
+pub mod isolate;
+mod kernel;
+pub mod launch;
+pub mod lease;
+pub mod log;
+pub mod node;
+pub mod record;
+pub mod run;
+pub mod state_dir;
+pub mod stop;
+pub mod table;
+mod tls;
+
+/// This very program, even after its file was replaced by a newer one.
+pub const PROGRAM: &str = "/proc/self/exe";

@@ -1,1 +1,116 @@
-fn main() {}
+//! `tenure-agent`: the node side of Tenure.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+use tenure_agent::channel::ChannelConfig;
+use tenure_agent::node::NodeConfig;
+use tenure_agent::run::RunConfig;
+use tenure_api::token::JoinTicket;
+
+#[derive(Parser)]
+#[command(name = "tenure-agent", version, about = "Runs jobs on this machine for a Tenure server")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run jobs for a server
+    Run(Box<Run>),
+    /// Say what isolation and which devices this machine gives
+    Doctor,
+}
+
+#[derive(clap::Args)]
+struct Run {
+    /// Where the server listens for agents, as HOST:PORT
+    #[arg(long, env = "TENURE_AGENT_SERVER")]
+    server: String,
+    /// The agent's own directory
+    #[arg(long, env = "TENURE_AGENT_STATE_DIR", default_value = "/var/lib/tenure-agent")]
+    state_dir: PathBuf,
+    /// A file with the join token; only needed the first time
+    #[arg(long)]
+    join_token_file: Option<PathBuf>,
+    /// What the node is called; the host's name if not given
+    #[arg(long)]
+    name: Option<String>,
+    /// First of the user ids set apart for tenants
+    #[arg(long, default_value_t = tenure_agent::isolate::user::FIRST_USER_ID)]
+    first_user_id: u32,
+    /// The most of each output stream of a job that is kept, in bytes
+    #[arg(long, default_value_t = 64 << 20)]
+    log_bytes_max: u64,
+    /// How long logs of released jobs are kept, in seconds
+    #[arg(long, default_value_t = 24 * 3600)]
+    logs_kept_s: u64,
+    /// How old a key may become before it is changed, in seconds
+    #[arg(long, default_value_t = 30 * 24 * 3600)]
+    rotate_after_s: u64,
+}
+
+fn main() -> ExitCode {
+    // The thin parent of a job starts here, thousands of times: before anything is parsed or set up.
+    let mut arguments = std::env::args_os().skip(1);
+    let first = arguments.next();
+    let internal = match first.as_ref().and_then(|first| first.to_str()) {
+        Some("exec") => Some(tenure_agent::exec::main()),
+        Some("discover-opencl") => {
+            let host_id = arguments.next().unwrap_or_default();
+            Some(tenure_agent::discover::opencl::main(&host_id.to_string_lossy()))
+        }
+        Some("probe-namespaces") => {
+            let user = arguments.next().is_some_and(|how| how == "user");
+            Some(tenure_agent::isolate::namespace::Namespaces::probe(user))
+        }
+        _ => None,
+    };
+    if let Some(code) = internal {
+        return ExitCode::from(code as u8);
+    }
+    match Cli::parse().command {
+        Command::Doctor => ExitCode::from(tenure_agent::doctor::main() as u8),
+        Command::Run(run) => match run_agent(*run) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("tenure-agent: {error:#}");
+                ExitCode::from(2)
+            }
+        },
+    }
+}
+
+fn run_agent(run: Run) -> anyhow::Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TENURE_LOG").unwrap_or_else(|_| "info".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let ticket = match &run.join_token_file {
+        Some(file) => Some(std::fs::read_to_string(file).with_context(|| format!("read the join token from {}", file.display()))?),
+        None => std::env::var("TENURE_JOIN_TOKEN").ok(),
+    };
+    let ticket = ticket.map(|text| JoinTicket::read(&text)).transpose().context("the join token is not valid")?;
+    let name = match run.name {
+        Some(name) => name,
+        None => std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host's name")?.trim().to_owned(),
+    };
+    let config = RunConfig {
+        state_dir: run.state_dir,
+        name,
+        ticket,
+        node: NodeConfig {
+            first_user_id: run.first_user_id,
+            log_bytes_max: run.log_bytes_max,
+            logs_kept: Duration::from_secs(run.logs_kept_s),
+            ..NodeConfig::default()
+        },
+        channel: ChannelConfig { server: run.server, rotate_after: Duration::from_secs(run.rotate_after_s), ..ChannelConfig::default() },
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let result = runtime.block_on(tenure_agent::run::run(config));
+    runtime.shutdown_background();
+    result
+}

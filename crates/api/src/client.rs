@@ -25,6 +25,9 @@ use crate::v1::platform::Health;
 use crate::v1::scope::{CreateSubscriber, CreateTenant, CreateUser, MoveScope, ScopeView, SetIdentity};
 use crate::v1::secret::{SecretView, SetSecret};
 
+/// How long a whole answer may take; streams have no such end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Why a call brought no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
@@ -80,7 +83,9 @@ impl Client {
     }
 
     async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Answer<T> {
-        let bytes = self.send(request).await?.bytes().await.map_err(|error| ClientError::Unreadable(error.to_string()))?;
+        let response = self.send(request.timeout(PATIENCE)).await?;
+        let lost = |source| ClientError::Unreachable { server: self.server.clone(), source };
+        let bytes = response.bytes().await.map_err(lost)?;
         serde_json::from_slice(&bytes).map_err(|error| ClientError::Unreadable(error.to_string()))
     }
 
@@ -110,11 +115,21 @@ impl Client {
     }
 
     async fn done(&self, method: Method, path: &str) -> Answer<()> {
-        self.send(self.request(method, path)).await.map(drop)
+        self.send(self.request(method, path).timeout(PATIENCE)).await.map(drop)
     }
 
     pub async fn health(&self) -> Answer<Health> {
         self.get("/readyz").await
+    }
+
+    /// The server's health, and its clock as the answer's `date` header tells it.
+    pub async fn health_at(&self) -> Answer<(Health, Option<String>)> {
+        let response = self.send(self.request(Method::GET, "/readyz").timeout(PATIENCE)).await?;
+        let date = response.headers().get("date").and_then(|date| date.to_str().ok()).map(str::to_owned);
+        let lost = |source| ClientError::Unreachable { server: self.server.clone(), source };
+        let bytes = response.bytes().await.map_err(lost)?;
+        let health = serde_json::from_slice(&bytes).map_err(|error| ClientError::Unreadable(error.to_string()))?;
+        Ok((health, date))
     }
 
     pub async fn whoami(&self) -> Answer<WhoAmI> {

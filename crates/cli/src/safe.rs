@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-fn is_hidden(letter: char) -> bool {
+/// Whether a character acts on a terminal or hides in a line instead of being seen.
+pub fn is_hidden(letter: char) -> bool {
     letter.is_control()
         || matches!(letter, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }

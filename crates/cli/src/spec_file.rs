@@ -15,7 +15,7 @@ use tenure_domain::workload::spec::JobSpec;
 
 use crate::input::Document;
 use crate::refusal::Failure;
-use crate::safe::{safe, safe_lines};
+use crate::safe::{is_hidden, safe};
 
 /// What is wrong with a file, and where.
 #[derive(Debug)]
@@ -76,17 +76,15 @@ impl From<FileError> for Failure {
     }
 }
 
-/// The text with every byte that acts on a terminal made harmless, each character as long as it was.
+/// The text with every character that acts on a terminal made harmless, each as long as it was.
 fn same_length(text: &str) -> String {
-    let harmless = |letter: char| match letter {
-        '\n' | '\r' => letter,
-        letter if letter.is_control() && letter.len_utf8() == 1 => ' ',
-        letter => letter,
+    let harmless = |letter: char| match letter.len_utf8() {
+        _ if matches!(letter, '\n' | '\r') || !is_hidden(letter) => letter,
+        1 => ' ',
+        2 => '¿',
+        _ => '\u{fffd}',
     };
-    let text: String = text.chars().map(harmless).collect();
-    // Two- and three-byte ones have no harmless character of the same length that people know; none is needed
-    // where the text has none.
-    if safe_lines(&text).len() == text.replace('\r', "").len() { text } else { text.replace(|c: char| c.is_control() && !"\r\n".contains(c), "?") }
+    text.chars().map(harmless).collect()
 }
 
 /// Where a location lies in the text, kept within its line.

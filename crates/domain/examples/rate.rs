@@ -25,7 +25,12 @@ struct Rate {
 
 impl Rate {
     fn act(&mut self, by: Actor, wish: Wish) -> Vec<Event> {
-        let command = Command { at: self.at, by, ids: self.ids, wish };
+        let command = Command {
+            at: self.at,
+            by,
+            ids: self.ids,
+            wish,
+        };
         self.ids += Ids::BLOCK;
         self.at = self.at.plus_ms(1);
         let events = decide(&self.state, &command).unwrap_or_else(|refusal| panic!("refused: {refusal}"));
@@ -36,13 +41,53 @@ impl Rate {
     }
 
     fn scope(&mut self, wish: Wish) -> ScopeId {
-        let Some(&Event::ScopeCreated { scope, .. }) = self.act(Actor::System, wish).first() else { panic!("no scope") };
-        let quota = Amounts([("gpu_milli", 1 << 40), ("jobs", 1 << 40), ("vram_mib@class:H100", 1 << 50)].map(|(meter, n)| (meter.parse().expect("a meter"), n)).into());
-        self.act(Actor::System, Wish::SetQuota { scope, quota, revision: None });
-        let budgets = vec![Budget { period: Period::Month, class: None, sku: None, money_micros: Some(1 << 60), gpu_seconds: None }];
-        self.act(Actor::System, Wish::SetBudgets { scope, budgets, revision: None });
-        let policy = Policy { max_run_time_s: Some(86_400), ..Policy::default() };
-        self.act(Actor::System, Wish::SetPolicy { scope, policy, revision: None });
+        let Some(&Event::ScopeCreated { scope, .. }) = self.act(Actor::System, wish).first() else {
+            panic!("no scope")
+        };
+        let quota = Amounts(
+            [
+                ("gpu_milli", 1 << 40),
+                ("jobs", 1 << 40),
+                ("vram_mib@class:H100", 1 << 50),
+            ]
+            .map(|(meter, n)| (meter.parse().expect("a meter"), n))
+            .into(),
+        );
+        self.act(
+            Actor::System,
+            Wish::SetQuota {
+                scope,
+                quota,
+                revision: None,
+            },
+        );
+        let budgets = vec![Budget {
+            period: Period::Month,
+            class: None,
+            sku: None,
+            money_micros: Some(1 << 60),
+            gpu_seconds: None,
+        }];
+        self.act(
+            Actor::System,
+            Wish::SetBudgets {
+                scope,
+                budgets,
+                revision: None,
+            },
+        );
+        let policy = Policy {
+            max_run_time_s: Some(86_400),
+            ..Policy::default()
+        };
+        self.act(
+            Actor::System,
+            Wish::SetPolicy {
+                scope,
+                policy,
+                revision: None,
+            },
+        );
         scope
     }
 
@@ -50,20 +95,58 @@ impl Rate {
         let digest = Digest([0; 32].map(|_: u8| number as u8));
         let mut key = digest;
         key.0[..8].copy_from_slice(&self.ids.to_le_bytes());
-        self.act(Actor::System, Wish::CreateJoinToken { digest: key, expires: self.at.plus_ms(60_000) });
-        let events = self.act(Actor::System, Wish::JoinNode { token: key, name: format!("node-{number}"), key });
-        let Some(&Event::NodeJoined { node, .. }) = events.first() else { panic!("no node") };
-        let isolation = [(Isolation::Guarded, "guard".to_owned()), (Isolation::Fenced, "broker".to_owned())];
-        let facts = |i| GpuFacts { uuid: format!("gpu-{number}-{i}"), vendor: "nvidia".into(), model: "H100".into(), class: "H100".into(), vram_mib: 80_000, isolation: isolation.clone().into() };
-        let inventory = Inventory { cpu_milli: 256_000, memory_mib: 1 << 20, gpus: (0..gpus).map(facts).collect() };
+        self.act(
+            Actor::System,
+            Wish::CreateJoinToken {
+                digest: key,
+                expires: self.at.plus_ms(60_000),
+            },
+        );
+        let events = self.act(
+            Actor::System,
+            Wish::JoinNode {
+                token: key,
+                name: format!("node-{number}"),
+                key,
+            },
+        );
+        let Some(&Event::NodeJoined { node, .. }) = events.first() else {
+            panic!("no node")
+        };
+        let isolation = [
+            (Isolation::Guarded, "guard".to_owned()),
+            (Isolation::Fenced, "broker".to_owned()),
+        ];
+        let facts = |i| GpuFacts {
+            uuid: format!("gpu-{number}-{i}"),
+            vendor: "nvidia".into(),
+            model: "H100".into(),
+            class: "H100".into(),
+            vram_mib: 80_000,
+            isolation: isolation.clone().into(),
+        };
+        let inventory = Inventory {
+            cpu_milli: 256_000,
+            memory_mib: 1 << 20,
+            gpus: (0..gpus).map(facts).collect(),
+        };
         self.act(Actor::Node(node), Wish::ReportInventory { node, inventory });
         node
     }
 }
 
 fn job(gpus: u32) -> Arc<JobSpec> {
-    let demand = Demand { gpus, compute_permille: if gpus > 0 { 100 } else { 1000 }, vram_mib: u64::from(gpus) * 4000, cpu_milli: 100, memory_mib: 64, class: (gpus > 0).then(|| "H100".into()), isolation: Isolation::Guarded };
-    let text = serde_json::json!({"name": "rate", "command": ["/bin/true"], "demand": demand, "run_time_s": 600});
+    let demand = Demand {
+        gpus,
+        compute_permille: if gpus > 0 { 100 } else { 1000 },
+        vram_mib: u64::from(gpus) * 4000,
+        cpu_milli: 100,
+        memory_mib: 64,
+        class: (gpus > 0).then(|| "H100".into()),
+        isolation: Isolation::Guarded,
+    };
+    let text =
+        serde_json::json!({"name": "rate", "command": ["/bin/true"], "demand": demand, "run_time_s": 600});
     Arc::new(serde_json::from_value(text).expect("a spec"))
 }
 
@@ -75,7 +158,13 @@ fn submissions(rate: &mut Rate, users: &[UserId], spec: &Arc<JobSpec>, count: us
     for i in 0..count {
         let owner = users[(i * 7919) % users.len()];
         let begin = Instant::now();
-        let events = rate.act(Actor::user(owner), Wish::Submit { owner, spec: spec.clone() });
+        let events = rate.act(
+            Actor::user(owner),
+            Wish::Submit {
+                owner,
+                spec: spec.clone(),
+            },
+        );
         spent += begin.elapsed();
         if let Some(Event::JobPlaced { allocation, .. }) = events.last() {
             ended.push((allocation.node, allocation.id));
@@ -83,28 +172,78 @@ fn submissions(rate: &mut Rate, users: &[UserId], spec: &Arc<JobSpec>, count: us
         }
         if ended.len() >= 100 {
             for (node, allocation) in ended.drain(..) {
-                let observation = Observation::Exited { exit_code: Some(0), signal: None, ran_ms: 10, by: None };
-                rate.act(Actor::Node(node), Wish::Observe { node, allocation, observation });
+                let observation = Observation::Exited {
+                    exit_code: Some(0),
+                    signal: None,
+                    ran_ms: 10,
+                    by: None,
+                };
+                rate.act(
+                    Actor::Node(node),
+                    Wish::Observe {
+                        node,
+                        allocation,
+                        observation,
+                    },
+                );
             }
         }
     }
-    println!("{name}: {:.0} submissions/s ({count} decided and applied, {started} started)", count as f64 / spent.as_secs_f64());
+    println!(
+        "{name}: {:.0} submissions/s ({count} decided and applied, {started} started)",
+        count as f64 / spent.as_secs_f64()
+    );
     for (node, allocation) in ended {
-        let observation = Observation::Exited { exit_code: Some(0), signal: None, ran_ms: 10, by: None };
-        rate.act(Actor::Node(node), Wish::Observe { node, allocation, observation });
+        let observation = Observation::Exited {
+            exit_code: Some(0),
+            signal: None,
+            ran_ms: 10,
+            by: None,
+        };
+        rate.act(
+            Actor::Node(node),
+            Wish::Observe {
+                node,
+                allocation,
+                observation,
+            },
+        );
     }
 }
 
 fn main() {
-    let mut rate = Rate { state: State::default(), at: Time(1_800_000_000_000), ids: 1 << 22 };
-    rate.act(Actor::System, Wish::Found { platform: "cell".into(), owner: "root".into(), key: Digest([1; 32]), prices: Default::default() });
+    let mut rate = Rate {
+        state: State::default(),
+        at: Time(1_800_000_000_000),
+        ids: 1 << 22,
+    };
+    rate.act(
+        Actor::System,
+        Wish::Found {
+            platform: "cell".into(),
+            owner: "root".into(),
+            key: Digest([1; 32]),
+            prices: Default::default(),
+        },
+    );
     let mut users = Vec::new();
     for t in 0..10 {
-        let tenant = rate.scope(Wish::CreateTenant { name: format!("tenant-{t}") });
+        let tenant = rate.scope(Wish::CreateTenant {
+            name: format!("tenant-{t}"),
+        });
         for s in 0..10 {
-            let parent = rate.scope(Wish::CreateSubscriber { tenant, name: format!("sub-{s}") });
+            let parent = rate.scope(Wish::CreateSubscriber {
+                tenant,
+                name: format!("sub-{s}"),
+            });
             for u in 0..100 {
-                let wish = Wish::CreateUser { parent, name: format!("user-{u}"), kind: UserKind::Person, identity: None, role: Some(Role::Member) };
+                let wish = Wish::CreateUser {
+                    parent,
+                    name: format!("user-{u}"),
+                    kind: UserKind::Person,
+                    identity: None,
+                    role: Some(Role::Member),
+                };
                 if let ScopeId::User(user) = rate.scope(wish) {
                     users.push(user);
                 }
@@ -115,12 +254,30 @@ fn main() {
     submissions(&mut rate, &users, &job(0), 20_000, "queued, no node yet");
     let waiting: Vec<_> = rate.state.jobs.keys().copied().collect();
     for job in waiting {
-        rate.act(Actor::System, Wish::Stop { job, reason: tenure_domain::workload::job::StopReason::Cancelled });
+        rate.act(
+            Actor::System,
+            Wish::Stop {
+                job,
+                reason: tenure_domain::workload::job::StopReason::Cancelled,
+            },
+        );
     }
     for nodes in [1, 16, 256, 1024] {
         let have = rate.state.fleet.nodes().count();
         (have..nodes).for_each(|number| drop(rate.node(number, 8)));
-        submissions(&mut rate, &users, &job(0), count.min(2_000_000 / nodes), &format!("CPU job, {nodes} nodes"));
-        submissions(&mut rate, &users, &job(1), count.min(2_000_000 / nodes), &format!("GPU slice, {nodes} nodes of 8"));
+        submissions(
+            &mut rate,
+            &users,
+            &job(0),
+            count.min(2_000_000 / nodes),
+            &format!("CPU job, {nodes} nodes"),
+        );
+        submissions(
+            &mut rate,
+            &users,
+            &job(1),
+            count.min(2_000_000 / nodes),
+            &format!("GPU slice, {nodes} nodes of 8"),
+        );
     }
 }

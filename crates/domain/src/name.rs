@@ -31,3 +31,28 @@ pub fn check_text(text: &str, max: usize, field: &'static str) -> Result<(), Ref
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_short_plain_tokens() {
+        for fine in ["a", "9", "render-farm", "H100", "a.b_c-d", &"x".repeat(63)] {
+            assert_eq!(check(fine, "/name"), Ok(()), "{fine}");
+        }
+        let long = "x".repeat(64);
+        for bad in ["", "-a", ".a", "_a", "a b", "a/b", "a\nb", "a\0", "ünal", "a\u{202e}", "<b>", "$(id)", "a;b", "a'b", "..", long.as_str()] {
+            let refusal = check(bad, "/name").expect_err(bad);
+            assert_eq!((refusal.code, refusal.field.as_deref()), (Code::InvalidField, Some("/name")));
+        }
+    }
+
+    #[test]
+    fn text_has_nothing_hidden_in_it() {
+        assert_eq!(check_text("NVIDIA H100 80 GB – größer", 100, "/model"), Ok(()));
+        for bad in ["a\nb", "\u{1b}[31m", "a\u{202e}b", "\u{feff}", "\u{200b}", "\u{2066}", "\0", &"x".repeat(101)] {
+            assert!(check_text(bad, 100, "/model").is_err(), "{bad:?}");
+        }
+    }
+}

@@ -58,7 +58,12 @@ impl Journal {
         key::insert(&mut tx, last_seq, batch.keys).await?;
         if let Source::Postgres { schema, .. } = handle.source() {
             let channel = postgres::channel(schema);
-            tx.row("telling followers", "SELECT pg_notify($1, $2)", args![channel, last_seq.to_string()]).await?;
+            tx.row(
+                "telling followers",
+                "SELECT pg_notify($1, $2)",
+                args![channel, last_seq.to_string()],
+            )
+            .await?;
         }
 
         // INVARIANT: set before the commit is sent and cleared only when its outcome is known, so that a
@@ -68,7 +73,11 @@ impl Journal {
         self.uncertain = matches!(outcome, Err(JournalError::Uncertain { .. }));
         outcome?;
         self.advance(chain);
-        Ok(Committed { first_seq, last_seq, hash })
+        Ok(Committed {
+            first_seq,
+            last_seq,
+            hash,
+        })
     }
 }
 
@@ -93,11 +102,23 @@ fn seal(before: &Chain, entries: &[Entry]) -> Result<Sealed, JournalError> {
         });
     }
     let at_ms = entries.iter().map(|entry| entry.at_ms).max().unwrap_or(0);
-    Ok(Sealed { chain, at_ms, body, hashes, subtrees })
+    Ok(Sealed {
+        chain,
+        at_ms,
+        body,
+        hashes,
+        subtrees,
+    })
 }
 
 async fn write_batch(tx: &mut Tx<'_>, first_seq: u64, sealed: Sealed) -> Result<(), JournalError> {
-    let Sealed { chain, at_ms, body, hashes, subtrees } = sealed;
+    let Sealed {
+        chain,
+        at_ms,
+        body,
+        hashes,
+        subtrees,
+    } = sealed;
     let row: Vec<Val> = args![
         first_seq,
         chain.seq,
@@ -115,7 +136,10 @@ async fn write_batch(tx: &mut Tx<'_>, first_seq: u64, sealed: Sealed) -> Result<
         Err(sqlx::Error::Database(db)) if db.is_unique_violation() => return Err(JournalError::Fenced),
         Err(error) => return Err(JournalError::storage("appending events", error)),
     }
-    let rows = subtrees.into_iter().map(|(place, node)| args![place.level, place.index, node]).collect();
+    let rows = subtrees
+        .into_iter()
+        .map(|(place, node)| args![place.level, place.index, node])
+        .collect();
     tx.conn()
         .insert_many("INSERT INTO subtree (level, place, hash)", "", rows)
         .await

@@ -74,7 +74,13 @@ const OTHERS: [Table; 6] = [
     },
     Table {
         name: "snapshot",
-        columns: &[("format", Int), ("seq", Int), ("hash", Blob), ("sum", Blob), ("size", Int)],
+        columns: &[
+            ("format", Int),
+            ("seq", Int),
+            ("hash", Blob),
+            ("sum", Blob),
+            ("size", Int),
+        ],
         key: 2,
         seq: "seq",
         page: 100,
@@ -123,9 +129,14 @@ const OTHERS: [Table; 6] = [
 impl JournalReader {
     /// Writes a backup to a new file and returns the head it ends at.
     pub async fn backup(&self, to: &Path) -> Result<Head, JournalError> {
-        let not_writable = |source| JournalError::NotWritable { path: to.to_owned(), source: Some(source) };
+        let not_writable = |source| JournalError::NotWritable {
+            path: to.to_owned(),
+            source: Some(source),
+        };
         if to.exists() {
-            return Err(JournalError::NotEmpty { place: to.display().to_string() });
+            return Err(JournalError::NotEmpty {
+                place: to.display().to_string(),
+            });
         }
         let mut from = self.source().lone_reader().await?;
         begin_reading(&mut from).await?;
@@ -210,7 +221,11 @@ async fn copy_table(
     let mut last: Option<Vec<Val>> = None;
     loop {
         let first_free = if last.is_some() { table.key + 1 } else { 1 };
-        let beyond = if last.is_some() { format!("({key}) > ({rest}) AND") } else { String::new() };
+        let beyond = if last.is_some() {
+            format!("({key}) > ({rest}) AND")
+        } else {
+            String::new()
+        };
         let sql = format!(
             "SELECT {columns} FROM {} WHERE {beyond} {} <= ${first_free} ORDER BY {key} LIMIT {}",
             table.name, table.seq, table.page
@@ -250,13 +265,20 @@ fn read(row: &Row, columns: &[(&str, Kind)]) -> Result<Vec<Val>, JournalError> {
 async fn copy_epoch(from: &mut Conn, to: &mut Conn) -> Result<(), JournalError> {
     let failed = |error| JournalError::storage("copying the epoch", error);
     let sql = "SELECT epoch, holder, term_ms FROM leader WHERE id = 1";
-    let Some(row) = from.row(sql, args![]).await.map_err(failed)? else { return Ok(()) };
+    let Some(row) = from.row(sql, args![]).await.map_err(failed)? else {
+        return Ok(());
+    };
     let sql = "INSERT INTO leader (id, epoch, holder, renewed_ms, term_ms) VALUES (1, $1, $2, 0, $3)";
-    to.run(sql, args![row.int(0)?, row.text(1)?, row.int(2)?]).await.map_err(failed)?;
+    to.run(sql, args![row.int(0)?, row.text(1)?, row.int(2)?])
+        .await
+        .map_err(failed)?;
     Ok(())
 }
 
 pub(crate) fn sync_parent(file: &Path) -> std::io::Result<()> {
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent = file
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     std::fs::File::open(parent)?.sync_all()
 }

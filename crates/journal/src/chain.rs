@@ -96,7 +96,11 @@ pub(crate) struct Chain {
 
 impl Chain {
     pub fn head(&self) -> Head {
-        Head { seq: self.seq, hash: self.hash, root: self.frontier.root() }
+        Head {
+            seq: self.seq,
+            hash: self.hash,
+            root: self.frontier.root(),
+        }
     }
 
     /// The state after a row, taken from what the row says of itself.
@@ -124,7 +128,14 @@ impl Chain {
         let bad = |seq, what| Err(Bad { seq, what });
         let first = self.seq + 1;
         if row.first_seq != first {
-            return bad(first, if row.first_seq > first { Fault::Missing } else { Fault::OutOfOrder });
+            return bad(
+                first,
+                if row.first_seq > first {
+                    Fault::Missing
+                } else {
+                    Fault::OutOfOrder
+                },
+            );
         }
         let (recorded, rest) = row.hashes.as_chunks::<32>();
         let lines: Vec<&[u8]> = row.lines().collect();
@@ -138,7 +149,9 @@ impl Chain {
             if recorded.get(at) != Some(&hash.0) {
                 return bad(seq, Fault::Altered);
             }
-            let Some(link) = line::link(line) else { return bad(seq, Fault::Unreadable) };
+            let Some(link) = line::link(line) else {
+                return bad(seq, Fault::Unreadable);
+            };
             if link.seq != seq {
                 return bad(seq, Fault::OutOfOrder);
             }
@@ -157,7 +170,8 @@ impl Chain {
         if self.seq != row.last_seq {
             return bad(self.seq + 1, Fault::Missing);
         }
-        if recorded.len() != lines.len() || !rest.is_empty() || row.hash != self.hash.0 || row.at_ms != at_ms {
+        if recorded.len() != lines.len() || !rest.is_empty() || row.hash != self.hash.0 || row.at_ms != at_ms
+        {
             return bad(self.seq, Fault::Altered);
         }
         if hash::split(&row.frontier).as_deref() != Some(self.frontier.roots()) {

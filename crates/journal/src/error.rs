@@ -5,7 +5,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    #[error("the journal was written by a newer version (format {found}, this program reads up to {supported})")]
+    #[error(
+        "the journal was written by a newer version (format {found}, this program reads up to {supported})"
+    )]
     Newer { found: u32, supported: u32 },
     #[error("the journal is damaged: {what}")]
     Corrupt { what: String },
@@ -130,7 +132,10 @@ impl JournalError {
             match db.code().as_deref() {
                 // PostgreSQL: constraint violations and serialization failures abort the transaction.
                 Some(code) if code.len() == 5 && (code.starts_with("23") || code.starts_with("40")) => {
-                    return JournalError::Storage { doing: "committing", source };
+                    return JournalError::Storage {
+                        doing: "committing",
+                        source,
+                    };
                 }
                 // SQLITE_FULL comes from writing the log, before the commit frame is whole; a failure to
                 // make it durable is SQLITE_IOERR_FSYNC, which stays uncertain.

@@ -75,7 +75,9 @@ impl JournalReader {
     }
 
     fn listen(&self) {
-        let Source::Postgres { readers, schema, .. } = self.source() else { return };
+        let Source::Postgres { readers, schema, .. } = self.source() else {
+            return;
+        };
         self.listener().task.get_or_init(|| {
             let (pool, channel, seen) = (readers.clone(), postgres::channel(schema), self.seen().clone());
             let task = tokio::spawn(async move {

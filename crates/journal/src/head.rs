@@ -49,7 +49,8 @@ pub struct PublicKey(pub [u8; 32]);
 impl SigningKey {
     /// A new key and its PKCS #8 form, for the caller to keep.
     pub fn generate() -> (SigningKey, Vec<u8>) {
-        let document = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("the system gives random numbers");
+        let document =
+            Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("the system gives random numbers");
         let key = SigningKey::from_pkcs8(document.as_ref()).expect("a key just made is well formed");
         (key, document.as_ref().to_vec())
     }
@@ -60,7 +61,13 @@ impl SigningKey {
     }
 
     pub fn public_key(&self) -> PublicKey {
-        PublicKey(self.pair.public_key().as_ref().try_into().expect("Ed25519 public keys are 32 bytes"))
+        PublicKey(
+            self.pair
+                .public_key()
+                .as_ref()
+                .try_into()
+                .expect("Ed25519 public keys are 32 bytes"),
+        )
     }
 
     pub fn sign(&self, platform: &str, head: Head, at_ms: i64) -> SignedHead {
@@ -98,7 +105,15 @@ impl SignedHead {
 
     /// Field lengths are fixed or digits only, and the platform comes last: no two heads share a message.
     fn message(&self) -> String {
-        let SignedHead { platform, seq, hash, root, at_ms, key_id, .. } = self;
+        let SignedHead {
+            platform,
+            seq,
+            hash,
+            root,
+            at_ms,
+            key_id,
+            ..
+        } = self;
         format!("tenure-head-1\n{seq}\n{hash}\n{root}\n{at_ms}\n{key_id}\n{platform}")
     }
 }
@@ -113,7 +128,14 @@ impl JournalHandle {
             "signing a head",
             "INSERT INTO head (seq, key_id, at_ms, hash, root, signature) VALUES ($1, $2, $3, $4, $5, $6) \
              ON CONFLICT (seq, key_id) DO UPDATE SET at_ms = $3, hash = $4, root = $5, signature = $6",
-            args![signed.seq, signed.key_id.as_str(), at_ms, signed.hash, signed.root, signature],
+            args![
+                signed.seq,
+                signed.key_id.as_str(),
+                at_ms,
+                signed.hash,
+                signed.root,
+                signature
+            ],
         )
         .await?;
         tx.commit().await?;
@@ -126,7 +148,10 @@ impl JournalReader {
     pub async fn heads(&self) -> Result<Vec<SignedHead>, JournalError> {
         let mut conn = self.conn().await?;
         let rows = conn
-            .rows("SELECT seq, key_id, at_ms, hash, root, signature FROM head ORDER BY seq, at_ms", args![])
+            .rows(
+                "SELECT seq, key_id, at_ms, hash, root, signature FROM head ORDER BY seq, at_ms",
+                args![],
+            )
             .await
             .map_err(|error| JournalError::storage("reading heads", error))?;
         rows.iter().map(|row| head_row(self.platform(), row)).collect()
@@ -155,5 +180,8 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
         return None;
     }
     let digit = |byte: u8| char::from(byte).to_digit(16);
-    pairs.iter().map(|[high, low]| u8::try_from(digit(*high)? << 4 | digit(*low)?).ok()).collect()
+    pairs
+        .iter()
+        .map(|[high, low]| u8::try_from(digit(*high)? << 4 | digit(*low)?).ok())
+        .collect()
 }

@@ -20,8 +20,7 @@ pub struct HistoryRow {
     pub body: String,
 }
 
-const INSERT: &str =
-    "INSERT INTO history (kind, id, at_ms, seq, scope_1, scope_2, scope_3, scope, body)";
+const INSERT: &str = "INSERT INTO history (kind, id, at_ms, seq, scope_1, scope_2, scope_3, scope, body)";
 
 /// Writing an id again replaces its row.
 const REPLACE: &str = " ON CONFLICT (kind, id) DO UPDATE SET at_ms = excluded.at_ms, seq = excluded.seq, \
@@ -47,12 +46,26 @@ fn without_repeats(rows: Vec<HistoryRow>) -> Vec<HistoryRow> {
         return rows;
     }
     let keep: std::collections::HashSet<usize> = last.into_values().collect();
-    rows.into_iter().enumerate().filter(|(at, _)| keep.contains(at)).map(|(_, row)| row).collect()
+    rows.into_iter()
+        .enumerate()
+        .filter(|(at, _)| keep.contains(at))
+        .map(|(_, row)| row)
+        .collect()
 }
 
 fn values(row: HistoryRow, seq: u64) -> Vec<Val> {
     let step = |depth| prefix(&row.scope, depth).map(str::to_owned);
-    args![row.kind, row.id, row.at_ms, seq, step(1), step(2), step(3), row.scope, row.body]
+    args![
+        row.kind,
+        row.id,
+        row.at_ms,
+        seq,
+        step(1),
+        step(2),
+        step(3),
+        row.scope,
+        row.body
+    ]
 }
 
 /// The first `depth` steps of a path, if it has that many.
@@ -84,7 +97,12 @@ impl JournalReader {
             if prefix(scope, depth) != Some(scope) {
                 // Deeper than the columns go; `0` is the character after `/`.
                 let n = values.len();
-                sql.push_str(&format!(" AND (scope = ${} OR (scope >= ${} AND scope < ${}))", n + 1, n + 2, n + 3));
+                sql.push_str(&format!(
+                    " AND (scope = ${} OR (scope >= ${} AND scope < ${}))",
+                    n + 1,
+                    n + 2,
+                    n + 3
+                ));
                 values.extend(args![scope, format!("{scope}/"), format!("{scope}0")]);
             }
         }

@@ -16,12 +16,19 @@ pub struct KeyRow {
     pub at_ms: i64,
 }
 
-pub(crate) const INSERT: &str =
-    "INSERT INTO idempotency (principal, key, digest, status, at_ms, seq, reply)";
+pub(crate) const INSERT: &str = "INSERT INTO idempotency (principal, key, digest, status, at_ms, seq, reply)";
 
 pub(crate) async fn insert(tx: &mut Tx<'_>, seq: u64, keys: Vec<KeyRow>) -> Result<(), JournalError> {
     let rows = keys.into_iter().map(|row| {
-        args![row.principal, row.key, row.digest.to_vec(), u32::from(row.status), row.at_ms, seq, row.reply]
+        args![
+            row.principal,
+            row.key,
+            row.digest.to_vec(),
+            u32::from(row.status),
+            row.at_ms,
+            seq,
+            row.reply
+        ]
     });
     match tx.conn().insert_many(INSERT, "", rows.collect()).await {
         Ok(()) => Ok(()),
@@ -58,7 +65,9 @@ impl JournalHandle {
     pub async fn forget_keys(&self, before_ms: i64) -> Result<u64, JournalError> {
         let mut tx = self.begin().await?;
         let sql = "DELETE FROM idempotency WHERE at_ms < $1";
-        let count = tx.run("forgetting idempotency keys", sql, args![before_ms]).await?;
+        let count = tx
+            .run("forgetting idempotency keys", sql, args![before_ms])
+            .await?;
         tx.commit().await?;
         Ok(count)
     }

@@ -72,7 +72,10 @@ impl Journal {
             Location::Postgres(..) => None,
         };
         let source = Source::new(location, &options)?;
-        let mut conn = source.writer().await.map_err(|error| not_writable(location, error))?;
+        let mut conn = source
+            .writer()
+            .await
+            .map_err(|error| not_writable(location, error))?;
         let platform = prepare(&mut conn, location, &options).await?;
         let epoch = take_lead(&mut conn, holder, options.term_ms).await?;
         // Read after the epoch was raised: nothing an earlier leader began can still be added.
@@ -86,8 +89,15 @@ impl Journal {
             snapshot: Mutex::new(()),
             _lock: lock,
         };
-        let handle = JournalHandle { reader, desk: Arc::new(desk) };
-        Ok(Journal { handle, chain, uncertain: false })
+        let handle = JournalHandle {
+            reader,
+            desk: Arc::new(desk),
+        };
+        Ok(Journal {
+            handle,
+            chain,
+            uncertain: false,
+        })
     }
 
     pub async fn open_reader(location: &Location) -> Result<JournalReader, JournalError> {
@@ -100,7 +110,12 @@ impl Journal {
     }
 
     pub(crate) fn advance(&mut self, chain: Chain) {
-        *self.handle.desk.head.lock().expect("no panic while holding the head") = chain.head();
+        *self
+            .handle
+            .desk
+            .head
+            .lock()
+            .expect("no panic while holding the head") = chain.head();
         self.handle.reader.saw(chain.seq);
         self.chain = chain;
     }
@@ -109,7 +124,12 @@ impl Journal {
     pub async fn close(self) -> Result<(), JournalError> {
         if self.dialect() == Dialect::Postgres {
             let mut tx = self.begin().await?;
-            tx.run("giving up the lead", "UPDATE leader SET renewed_ms = 0 WHERE id = 1", args![]).await?;
+            tx.run(
+                "giving up the lead",
+                "UPDATE leader SET renewed_ms = 0 WHERE id = 1",
+                args![],
+            )
+            .await?;
             tx.commit().await?;
         }
         // The writer goes last: it moves SQLite's log into the file, which a reader may not.
@@ -165,7 +185,9 @@ impl JournalHandle {
             },
             None => self.fresh(begin).await?,
         };
-        let fence = conn.dialect().sql("UPDATE leader SET renewed_ms = {now} WHERE id = 1 AND epoch = $1");
+        let fence = conn
+            .dialect()
+            .sql("UPDATE leader SET renewed_ms = {now} WHERE id = 1 AND epoch = $1");
         let renewed = conn.run(&fence, args![self.desk.epoch]).await.map_err(failed)?;
         if renewed == 0 {
             conn.run("ROLLBACK", args![]).await.map_err(failed)?;
@@ -196,7 +218,10 @@ impl Tx<'_> {
     }
 
     pub async fn run(&mut self, doing: &'static str, sql: &str, args: Vec<Val>) -> Result<u64, JournalError> {
-        self.conn.run(sql, args).await.map_err(|error| JournalError::storage(doing, error))
+        self.conn
+            .run(sql, args)
+            .await
+            .map_err(|error| JournalError::storage(doing, error))
     }
 
     pub async fn row(
@@ -205,11 +230,17 @@ impl Tx<'_> {
         sql: &str,
         args: Vec<Val>,
     ) -> Result<Option<Row>, JournalError> {
-        self.conn.row(sql, args).await.map_err(|error| JournalError::storage(doing, error))
+        self.conn
+            .row(sql, args)
+            .await
+            .map_err(|error| JournalError::storage(doing, error))
     }
 
     pub async fn commit(mut self) -> Result<(), JournalError> {
-        self.conn.run("COMMIT", args![]).await.map_err(JournalError::commit)?;
+        self.conn
+            .run("COMMIT", args![])
+            .await
+            .map_err(JournalError::commit)?;
         self.give_back();
         Ok(())
     }
@@ -256,19 +287,33 @@ async fn take_lead(conn: &mut Conn, holder: &str, term_ms: i64) -> Result<i64, J
     if let Some(row) = conn.row(&sql, args![holder, term_ms]).await.map_err(failed)? {
         return row.int(0);
     }
-    let row = conn.row("SELECT holder FROM leader WHERE id = 1", args![]).await.map_err(failed)?;
-    Err(JournalError::Held { holder: row.map_or(Ok(String::new()), |row| row.text(0))? })
+    let row = conn
+        .row("SELECT holder FROM leader WHERE id = 1", args![])
+        .await
+        .map_err(failed)?;
+    Err(JournalError::Held {
+        holder: row.map_or(Ok(String::new()), |row| row.text(0))?,
+    })
 }
 
 /// The state at the end of the journal, after checking the last batch against the one before.
 async fn load_chain(conn: &mut Conn) -> Result<Chain, JournalError> {
-    let sql = format!("SELECT {} FROM batch ORDER BY first_seq DESC LIMIT 2", BatchRow::COLUMNS);
-    let rows = conn.rows(&sql, args![]).await.map_err(|error| JournalError::storage("reading the head", error))?;
+    let sql = format!(
+        "SELECT {} FROM batch ORDER BY first_seq DESC LIMIT 2",
+        BatchRow::COLUMNS
+    );
+    let rows = conn
+        .rows(&sql, args![])
+        .await
+        .map_err(|error| JournalError::storage("reading the head", error))?;
     let rows = rows.iter().map(BatchRow::read).collect::<Result<Vec<_>, _>>()?;
-    let Some(last) = rows.first() else { return Ok(Chain::default()) };
+    let Some(last) = rows.first() else {
+        return Ok(Chain::default());
+    };
     let mut chain = match rows.get(1) {
-        Some(before) => Chain::after(before)
-            .ok_or_else(|| JournalError::corrupt(format!("the tree at event {} is not whole", before.last_seq)))?,
+        Some(before) => Chain::after(before).ok_or_else(|| {
+            JournalError::corrupt(format!("the tree at event {} is not whole", before.last_seq))
+        })?,
         None => Chain::default(),
     };
     chain
@@ -279,12 +324,24 @@ async fn load_chain(conn: &mut Conn) -> Result<Chain, JournalError> {
 
 /// A file or directory that cannot be written shows as an SQL error; say it as what it is.
 fn not_writable(location: &Location, error: JournalError) -> JournalError {
-    let Location::Sqlite(path) = location else { return error };
+    let Location::Sqlite(path) = location else {
+        return error;
+    };
     match &error {
-        JournalError::Storage { source: sqlx::Error::Database(db), .. } => match db.code().as_deref() {
+        JournalError::Storage {
+            source: sqlx::Error::Database(db),
+            ..
+        } => match db.code().as_deref() {
             // SQLITE_PERM, SQLITE_READONLY and SQLITE_CANTOPEN, with their extended codes
-            Some(code) if code.parse().is_ok_and(|code: u32| matches!(code & 0xff, 3 | 8 | 14)) => {
-                JournalError::NotWritable { path: path.clone(), source: None }
+            Some(code)
+                if code
+                    .parse()
+                    .is_ok_and(|code: u32| matches!(code & 0xff, 3 | 8 | 14)) =>
+            {
+                JournalError::NotWritable {
+                    path: path.clone(),
+                    source: None,
+                }
             }
             _ => error,
         },

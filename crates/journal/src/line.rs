@@ -69,7 +69,11 @@ pub(crate) struct Link {
 
 pub(crate) fn link(text: &[u8]) -> Option<Link> {
     let fields: Fields<'_> = serde_json::from_slice(text).ok()?;
-    Some(Link { seq: fields.seq, prev: fields.prev, at_ms: fields.at })
+    Some(Link {
+        seq: fields.seq,
+        prev: fields.prev,
+        at_ms: fields.at,
+    })
 }
 
 impl Entry {
@@ -123,7 +127,12 @@ mod tests {
     use super::*;
 
     fn entry(event: &str) -> Entry {
-        Entry { at_ms: 7, by: "a\"\\\n\u{1}é".into(), request: Some("r/1".into()), event: event.into() }
+        Entry {
+            at_ms: 7,
+            by: "a\"\\\n\u{1}é".into(),
+            request: Some("r/1".into()),
+            event: event.into(),
+        }
     }
 
     #[test]
@@ -132,7 +141,10 @@ mod tests {
         let hash = entry(r#"{"n": 1}"#).write(3, Hash::of(b"x"), &mut text);
         let line = Line::parse(&text["before\n".len()..]).unwrap();
         assert_eq!((line.seq, line.prev, line.at_ms), (3, Hash::of(b"x"), 7));
-        assert_eq!((line.by.as_str(), line.request.as_deref()), ("a\"\\\n\u{1}é", Some("r/1")));
+        assert_eq!(
+            (line.by.as_str(), line.request.as_deref()),
+            ("a\"\\\n\u{1}é", Some("r/1"))
+        );
         assert_eq!((&*line.event, line.hash), (r#"{"n": 1}"#, hash));
     }
 

@@ -5,9 +5,9 @@
 
 use std::path::PathBuf;
 
+use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgPool};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
-use sqlx::ConnectOptions;
 
 use crate::error::JournalError;
 use crate::store::{Conn, Dialect, postgres, sqlite};
@@ -61,8 +61,15 @@ impl Default for Options {
 
 #[derive(Clone)]
 pub(crate) enum Source {
-    Sqlite { writer: Box<SqliteConnectOptions>, readers: SqlitePool },
-    Postgres { writer: Box<PgConnectOptions>, readers: PgPool, schema: String },
+    Sqlite {
+        writer: Box<SqliteConnectOptions>,
+        readers: SqlitePool,
+    },
+    Postgres {
+        writer: Box<PgConnectOptions>,
+        readers: PgPool,
+        schema: String,
+    },
 }
 
 impl Source {
@@ -72,12 +79,19 @@ impl Source {
             Location::Sqlite(dir) => {
                 let file = dir.join(sqlite::FILE);
                 let readers = sqlite::pool(sqlite::reader(&file, options), options);
-                Ok(Source::Sqlite { writer: Box::new(sqlite::writer(&file, options)), readers })
+                Ok(Source::Sqlite {
+                    writer: Box::new(sqlite::writer(&file, options)),
+                    readers,
+                })
             }
             Location::Postgres(url, schema) => {
                 let writer = postgres::connect_options(url, schema)?;
                 let readers = postgres::pool(writer.clone(), options);
-                Ok(Source::Postgres { writer: Box::new(writer), readers, schema: schema.clone() })
+                Ok(Source::Postgres {
+                    writer: Box::new(writer),
+                    readers,
+                    schema: schema.clone(),
+                })
             }
         }
     }

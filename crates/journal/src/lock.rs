@@ -17,7 +17,10 @@ pub(crate) struct LockFile {
 
 /// Makes sure of a local, writable directory; creates it when there is nothing.
 pub(crate) fn prepare(dir: &Path) -> Result<(), JournalError> {
-    let not_writable = |source| JournalError::NotWritable { path: dir.to_owned(), source: Some(source) };
+    let not_writable = |source| JournalError::NotWritable {
+        path: dir.to_owned(),
+        source: Some(source),
+    };
     match std::fs::metadata(dir) {
         Ok(found) if !found.is_dir() => return Err(JournalError::NotDirectory { path: dir.to_owned() }),
         Ok(_) => {}
@@ -51,18 +54,30 @@ fn is_network(magic: u64) -> bool {
 impl LockFile {
     pub fn take(dir: &Path, holder: &str) -> Result<LockFile, JournalError> {
         let path = dir.join("journal.lock");
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let mut file =
-            open.map_err(|source| JournalError::NotWritable { path: path.clone(), source: Some(source) })?;
+        let open = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path);
+        let mut file = open.map_err(|source| JournalError::NotWritable {
+            path: path.clone(),
+            source: Some(source),
+        })?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut holder = String::new();
                 let _ = file.read_to_string(&mut holder);
-                return Err(JournalError::Held { holder: holder.trim().to_owned() });
+                return Err(JournalError::Held {
+                    holder: holder.trim().to_owned(),
+                });
             }
             Err(error) => {
-                return Err(JournalError::NotWritable { path, source: Some(error.into()) });
+                return Err(JournalError::NotWritable {
+                    path,
+                    source: Some(error.into()),
+                });
             }
         }
         // Only a courtesy to whoever is refused; the lock is the flock.

@@ -52,7 +52,13 @@ impl Frontier {
             let joined = node(left, right);
             self.roots.push(joined);
             level += 1;
-            completed(Place { level, index: (self.size >> level) - 1 }, joined);
+            completed(
+                Place {
+                    level,
+                    index: (self.size >> level) - 1,
+                },
+                joined,
+            );
         }
     }
 
@@ -87,10 +93,16 @@ pub(crate) fn path(index: u64, size: u64, node_at: &mut impl FnMut(Place) -> Has
 fn range(start: u64, count: u64, node_at: &mut impl FnMut(Place) -> Hash) -> Hash {
     if count.is_power_of_two() {
         let level = count.trailing_zeros();
-        return node_at(Place { level, index: start >> level });
+        return node_at(Place {
+            level,
+            index: start >> level,
+        });
     }
     let left = left_half(count);
-    node(range(start, left, node_at), range(start + left, count - left, node_at))
+    node(
+        range(start, left, node_at),
+        range(start + left, count - left, node_at),
+    )
 }
 
 /// The largest power of two below `count` (at least 2).
@@ -160,8 +172,14 @@ mod tests {
                 });
                 let climb = |leaf, index, size, path: &[Hash]| climb(leaf, index as u64, size as u64, path);
                 assert_eq!(climb(leaves[index], index, size, &path), Some(frontier.root()));
-                assert_ne!(climb(leaves[(index + 1) % 300], index, size, &path), Some(frontier.root()));
-                assert_ne!(climb(leaves[index], index + 1, size, &path), Some(frontier.root()));
+                assert_ne!(
+                    climb(leaves[(index + 1) % 300], index, size, &path),
+                    Some(frontier.root())
+                );
+                assert_ne!(
+                    climb(leaves[index], index + 1, size, &path),
+                    Some(frontier.root())
+                );
                 if let Some((_, short)) = path.split_last() {
                     assert_ne!(climb(leaves[index], index, size, short), Some(frontier.root()));
                 }

@@ -48,7 +48,11 @@ pub fn check_proof(proof: &Proof, head: &SignedHead, key: &PublicKey) -> Result<
         return Err(ProofError::Line(seq));
     }
     let root = merkle::climb(merkle::leaf(line.hash), proof.index, proof.size, &proof.path);
-    if root == Some(head.root) { Ok(line) } else { Err(ProofError::Path) }
+    if root == Some(head.root) {
+        Ok(line)
+    } else {
+        Err(ProofError::Path)
+    }
 }
 
 impl JournalReader {
@@ -58,7 +62,12 @@ impl JournalReader {
         if seq == 0 || seq > size || size > self.stored_head().await?.seq {
             return Err(missing());
         }
-        let line = self.read(seq, 1).await?.pop().filter(|line| line.seq == seq).ok_or_else(missing)?;
+        let line = self
+            .read(seq, 1)
+            .await?
+            .pop()
+            .filter(|line| line.seq == seq)
+            .ok_or_else(missing)?;
         let index = seq - 1;
         // The way is walked twice: first to learn which nodes it needs, then with them.
         let mut wanted = BTreeSet::new();
@@ -68,7 +77,12 @@ impl JournalReader {
         });
         let nodes = self.nodes(wanted, size).await?;
         let path = merkle::path(index, size, &mut |place| nodes[&place]);
-        Ok(Proof { line: line.text.into(), index, size, path })
+        Ok(Proof {
+            line: line.text.into(),
+            index,
+            size,
+            path,
+        })
     }
 
     async fn nodes(&self, wanted: BTreeSet<Place>, size: u64) -> Result<HashMap<Place, Hash>, JournalError> {
@@ -96,10 +110,14 @@ impl JournalReader {
 
 async fn stored(conn: &mut Conn, place: Place) -> Result<Hash, JournalError> {
     let row = conn
-        .row("SELECT hash FROM subtree WHERE level = $1 AND place = $2", args![place.level, place.index])
+        .row(
+            "SELECT hash FROM subtree WHERE level = $1 AND place = $2",
+            args![place.level, place.index],
+        )
         .await
         .map_err(|error| JournalError::storage("reading a subtree", error))?;
-    row.ok_or_else(|| JournalError::corrupt("a stored subtree is missing"))?.hash(0)
+    row.ok_or_else(|| JournalError::corrupt("a stored subtree is missing"))?
+        .hash(0)
 }
 
 /// The root over `2^level` leaves of a block.

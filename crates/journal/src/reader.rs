@@ -44,12 +44,16 @@ impl JournalReader {
             && options.vfs.is_none()
             && !dir.join(crate::store::sqlite::FILE).is_file()
         {
-            return Err(JournalError::Missing { place: location.name() });
+            return Err(JournalError::Missing {
+                place: location.name(),
+            });
         }
         let source = Source::new(location, options)?;
         let mut conn = source.reader().await?;
         if !schema::exists(&mut conn).await? {
-            return Err(JournalError::Missing { place: location.name() });
+            return Err(JournalError::Missing {
+                place: location.name(),
+            });
         }
         let platform = schema::check(&mut conn).await?;
         drop(conn);
@@ -61,7 +65,14 @@ impl JournalReader {
 
     pub(crate) fn new(source: Source, platform: String) -> JournalReader {
         let (seen, _) = watch::channel(0);
-        JournalReader { shared: Arc::new(Shared { source, platform, seen, listener: Listener::default() }) }
+        JournalReader {
+            shared: Arc::new(Shared {
+                source,
+                platform,
+                seen,
+                listener: Listener::default(),
+            }),
+        }
     }
 
     /// The id under which this platform's heads are signed.
@@ -117,8 +128,13 @@ impl JournalReader {
     pub async fn stored_head(&self) -> Result<Head, JournalError> {
         let mut conn = self.conn().await?;
         let sql = "SELECT last_seq, hash, frontier FROM batch ORDER BY first_seq DESC LIMIT 1";
-        let row = conn.row(sql, args![]).await.map_err(|error| JournalError::storage("reading the head", error))?;
-        let Some(row) = row else { return Ok(Chain::default().head()) };
+        let row = conn
+            .row(sql, args![])
+            .await
+            .map_err(|error| JournalError::storage("reading the head", error))?;
+        let Some(row) = row else {
+            return Ok(Chain::default().head());
+        };
         let row = BatchRow {
             first_seq: 0,
             last_seq: row.count(0)?,
@@ -128,7 +144,8 @@ impl JournalReader {
             hashes: Vec::new(),
             body: Vec::new(),
         };
-        let chain = Chain::after(&row).ok_or_else(|| JournalError::corrupt("the last batch has no sound tree"))?;
+        let chain =
+            Chain::after(&row).ok_or_else(|| JournalError::corrupt("the last batch has no sound tree"))?;
         Ok(chain.head())
     }
 
@@ -150,7 +167,11 @@ impl JournalReader {
 }
 
 /// Rows that hold event `from_seq` or later ones, in order.
-pub(crate) async fn batches(conn: &mut Conn, from_seq: u64, count: u32) -> Result<Vec<BatchRow>, JournalError> {
+pub(crate) async fn batches(
+    conn: &mut Conn,
+    from_seq: u64,
+    count: u32,
+) -> Result<Vec<BatchRow>, JournalError> {
     let sql = format!(
         "SELECT {} FROM batch WHERE first_seq >= \
          coalesce((SELECT max(first_seq) FROM batch WHERE first_seq <= $1), $1) AND last_seq >= $1 \
@@ -177,9 +198,14 @@ pub(crate) async fn leaf_hashes(conn: &mut Conn, first: u64, last: u64) -> Resul
     for row in rows {
         let (start, end, bytes) = (row.count(0)?, row.count(1)?, row.blob(2)?);
         let batch = crate::hash::split(&bytes)
-            .filter(|batch| end.checked_sub(start).is_some_and(|more| batch.len() as u64 == more + 1))
+            .filter(|batch| {
+                end.checked_sub(start)
+                    .is_some_and(|more| batch.len() as u64 == more + 1)
+            })
             .ok_or_else(|| JournalError::corrupt(format!("the hashes of batch {start} are not whole")))?;
-        let wanted = (start..).zip(batch).filter(|(seq, _)| (first..=last).contains(seq));
+        let wanted = (start..)
+            .zip(batch)
+            .filter(|(seq, _)| (first..=last).contains(seq));
         hashes.extend(wanted.map(|(_, hash)| hash));
     }
     Ok(hashes)
@@ -203,7 +229,10 @@ fn take_lines(row: &BatchRow, from: u64, limit: usize, lines: &mut Vec<Line>) ->
         if line.seq != seq || seq > row.last_seq {
             return Err(damaged(seq, Fault::OutOfOrder));
         }
-        if lines.last().is_some_and(|last| last.hash != line.prev || last.seq + 1 != seq) {
+        if lines
+            .last()
+            .is_some_and(|last| last.hash != line.prev || last.seq + 1 != seq)
+        {
             return Err(damaged(seq, Fault::Unlinked));
         }
         lines.push(line);

@@ -26,13 +26,17 @@ pub enum Until {
 
 pub async fn restore(from: &Path, to: &Location, until: Until) -> Result<Head, JournalError> {
     if !from.is_file() {
-        return Err(JournalError::Missing { place: from.display().to_string() });
+        return Err(JournalError::Missing {
+            place: from.display().to_string(),
+        });
     }
     let options = Options::default();
     let failed = |error| JournalError::storage("opening the backup", error);
     let mut backup = Conn::Sqlite(sqlite::reader(from, &options).connect().await.map_err(failed)?);
     if !schema::exists(&mut backup).await? {
-        return Err(JournalError::Missing { place: from.display().to_string() });
+        return Err(JournalError::Missing {
+            place: from.display().to_string(),
+        });
     }
     begin_reading(&mut backup).await?;
     let cut = cut(&mut backup, until).await?;
@@ -45,7 +49,12 @@ pub async fn restore(from: &Path, to: &Location, until: Until) -> Result<Head, J
 }
 
 async fn cut(backup: &mut Conn, until: Until) -> Result<u64, JournalError> {
-    let end = number(backup, "SELECT coalesce(max(last_seq), 0) FROM batch WHERE $1 = $1", 0).await?;
+    let end = number(
+        backup,
+        "SELECT coalesce(max(last_seq), 0) FROM batch WHERE $1 = $1",
+        0,
+    )
+    .await?;
     match until {
         Until::End => Ok(end),
         Until::Seq(seq) if seq > end => Err(JournalError::BeyondEnd { found: end }),
@@ -74,12 +83,17 @@ async fn into_directory(backup: &mut Conn, dir: &Path, cut: u64) -> Result<Head,
     let _lock = LockFile::take(dir, "restore")?;
     let file = dir.join(sqlite::FILE);
     if file.exists() {
-        return Err(JournalError::NotEmpty { place: dir.display().to_string() });
+        return Err(JournalError::NotEmpty {
+            place: dir.display().to_string(),
+        });
     }
     // Under another name until it is whole: a restore that was cut short leaves no journal behind.
     let partial = file.with_added_extension("partial");
     let head = fill(backup, &partial, Some(cut)).await?;
-    let not_writable = |source| JournalError::NotWritable { path: dir.to_owned(), source: Some(source) };
+    let not_writable = |source| JournalError::NotWritable {
+        path: dir.to_owned(),
+        source: Some(source),
+    };
     std::fs::rename(&partial, &file).map_err(not_writable)?;
     sync_parent(&file).map_err(not_writable)?;
     Ok(head)

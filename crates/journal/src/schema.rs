@@ -53,17 +53,26 @@ pub(crate) async fn exists(conn: &mut Conn) -> Result<bool, JournalError> {
              WHERE table_schema = current_schema() AND table_name = 'meta'"
         }
     };
-    let row = conn.row(sql, args![]).await.map_err(|error| JournalError::storage("looking for tables", error))?;
+    let row = conn
+        .row(sql, args![])
+        .await
+        .map_err(|error| JournalError::storage("looking for tables", error))?;
     Ok(row.is_some_and(|row| row.int(0).is_ok_and(|count| count > 0)))
 }
 
 /// Creates the tables where there are none; all of them or none.
-pub(crate) async fn create(conn: &mut Conn, schema: Option<&str>, platform: &str) -> Result<(), JournalError> {
+pub(crate) async fn create(
+    conn: &mut Conn,
+    schema: Option<&str>,
+    platform: &str,
+) -> Result<(), JournalError> {
     begin(conn, schema).await?;
     if !exists(conn).await? {
         tables(conn, platform).await?;
     }
-    conn.script("COMMIT").await.map_err(|error| JournalError::storage("creating tables", error))
+    conn.script("COMMIT")
+        .await
+        .map_err(|error| JournalError::storage("creating tables", error))
 }
 
 /// Begins a transaction in which tables may be created.
@@ -80,7 +89,9 @@ pub(crate) async fn begin(conn: &mut Conn, schema: Option<&str>) -> Result<(), J
             )
         }
     };
-    conn.script(&begin).await.map_err(|error| JournalError::storage("creating tables", error))
+    conn.script(&begin)
+        .await
+        .map_err(|error| JournalError::storage("creating tables", error))
 }
 
 pub(crate) async fn tables(conn: &mut Conn, platform: &str) -> Result<(), JournalError> {
@@ -88,7 +99,12 @@ pub(crate) async fn tables(conn: &mut Conn, platform: &str) -> Result<(), Journa
     let sql = conn.dialect().sql(TABLES);
     conn.script(&sql).await.map_err(failed)?;
     for (name, value) in [("format", FORMAT.to_string()), ("platform", platform.to_owned())] {
-        conn.run("INSERT INTO meta (name, value) VALUES ($1, $2)", args![name, value]).await.map_err(failed)?;
+        conn.run(
+            "INSERT INTO meta (name, value) VALUES ($1, $2)",
+            args![name, value],
+        )
+        .await
+        .map_err(failed)?;
     }
     Ok(())
 }
@@ -96,9 +112,14 @@ pub(crate) async fn tables(conn: &mut Conn, platform: &str) -> Result<(), Journa
 /// Refuses what this program cannot read, and returns the platform's id.
 pub(crate) async fn check(conn: &mut Conn) -> Result<String, JournalError> {
     let format = meta(conn, "format").await?;
-    let found = format.parse().map_err(|_| JournalError::corrupt("the format version is not a number"))?;
+    let found = format
+        .parse()
+        .map_err(|_| JournalError::corrupt("the format version is not a number"))?;
     if found > FORMAT {
-        return Err(JournalError::Newer { found, supported: FORMAT });
+        return Err(JournalError::Newer {
+            found,
+            supported: FORMAT,
+        });
     }
     meta(conn, "platform").await
 }
@@ -108,13 +129,16 @@ async fn meta(conn: &mut Conn, name: &str) -> Result<String, JournalError> {
         .row("SELECT value FROM meta WHERE name = $1", args![name])
         .await
         .map_err(|error| JournalError::storage("reading the format version", error))?;
-    row.ok_or_else(|| JournalError::corrupt(format!("the journal does not say its {name}")))?.text(0)
+    row.ok_or_else(|| JournalError::corrupt(format!("the journal does not say its {name}")))?
+        .text(0)
 }
 
 /// A name for a new platform; heads are signed under it, so two platforms' heads cannot be mixed up.
 pub(crate) fn new_platform() -> String {
     let mut bytes = [0u8; 16];
-    SystemRandom::new().fill(&mut bytes).expect("the system gives random numbers");
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .expect("the system gives random numbers");
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("plt_{hex}")
 }

@@ -20,7 +20,9 @@ impl JournalHandle {
     /// Erases one secret; says whether there was one.
     pub async fn erase_secret(&self, id: &str) -> Result<bool, JournalError> {
         let mut tx = self.begin().await?;
-        let count = tx.run("erasing a secret", "DELETE FROM secret WHERE id = $1", args![id]).await?;
+        let count = tx
+            .run("erasing a secret", "DELETE FROM secret WHERE id = $1", args![id])
+            .await?;
         tx.commit().await?;
         self.scrub_log().await?;
         Ok(count > 0)

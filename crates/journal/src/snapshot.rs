@@ -27,7 +27,10 @@ impl JournalHandle {
     /// Keeps the state as of event `seq`, which must be committed.
     pub async fn write_snapshot(&self, seq: u64, format: u32, bytes: &[u8]) -> Result<(), JournalError> {
         let _turn = self.snapshot_turn().await;
-        let missing = JournalError::NoSuchEvent { seq, size: self.head().seq };
+        let missing = JournalError::NoSuchEvent {
+            seq,
+            size: self.head().seq,
+        };
         let hash = self.event_hash(seq).await?.ok_or(missing)?;
         let doing = "writing a snapshot";
         self.drop_parts().await?;
@@ -37,14 +40,16 @@ impl JournalHandle {
             let mut tx = self.begin().await?;
             let sql = "INSERT INTO snapshot_part (format, seq, part, bytes) VALUES ($1, $2, $3, $4) \
                        ON CONFLICT (format, seq, part) DO UPDATE SET bytes = $4";
-            tx.run(doing, sql, args![format, seq, part, chunk.to_vec()]).await?;
+            tx.run(doing, sql, args![format, seq, part, chunk.to_vec()])
+                .await?;
             tx.commit().await?;
         }
         let mut tx = self.begin().await?;
         let sql = "INSERT INTO snapshot (format, seq, hash, sum, size) VALUES ($1, $2, $3, $4, $5) \
                    ON CONFLICT (format, seq) DO UPDATE SET hash = $3, sum = $4, size = $5";
         let sum = Hash(sum.finalize().into());
-        tx.run(doing, sql, args![format, seq, hash, sum, bytes.len() as u64]).await?;
+        tx.run(doing, sql, args![format, seq, hash, sum, bytes.len() as u64])
+            .await?;
         let sql = "DELETE FROM snapshot WHERE format = $1 AND seq NOT IN \
                    (SELECT seq FROM snapshot WHERE format = $1 ORDER BY seq DESC LIMIT $2)";
         tx.run(doing, sql, args![format, KEPT]).await?;

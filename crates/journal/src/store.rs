@@ -22,7 +22,12 @@ impl Dialect {
     /// Fills in the words in which the dialects differ.
     pub fn sql(self, sql: &str) -> String {
         let [int, text, blob, now] = match self {
-            Dialect::Sqlite => ["INTEGER", "TEXT", "BLOB", "CAST(unixepoch('subsec') * 1000 AS INTEGER)"],
+            Dialect::Sqlite => [
+                "INTEGER",
+                "TEXT",
+                "BLOB",
+                "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
+            ],
             // Paths and ids are compared byte by byte, as SQLite does.
             Dialect::Postgres => [
                 "BIGINT",
@@ -31,7 +36,10 @@ impl Dialect {
                 "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)",
             ],
         };
-        sql.replace("{int}", int).replace("{text}", text).replace("{blob}", blob).replace("{now}", now)
+        sql.replace("{int}", int)
+            .replace("{text}", text)
+            .replace("{blob}", blob)
+            .replace("{now}", now)
     }
 }
 
@@ -153,12 +161,18 @@ impl Conn {
 
     pub async fn rows(&mut self, sql: &str, args: Vec<Val>) -> Result<Vec<Row>, sqlx::Error> {
         Ok(match self.inner() {
-            Ref::Sqlite(conn) => {
-                bound!(sql, args).fetch_all(conn).await?.into_iter().map(Row::Sqlite).collect()
-            }
-            Ref::Postgres(conn) => {
-                bound!(sql, args).fetch_all(conn).await?.into_iter().map(Row::Postgres).collect()
-            }
+            Ref::Sqlite(conn) => bound!(sql, args)
+                .fetch_all(conn)
+                .await?
+                .into_iter()
+                .map(Row::Sqlite)
+                .collect(),
+            Ref::Postgres(conn) => bound!(sql, args)
+                .fetch_all(conn)
+                .await?
+                .into_iter()
+                .map(Row::Postgres)
+                .collect(),
         })
     }
 
@@ -176,7 +190,13 @@ impl Conn {
         let mut rows = rows.into_iter().peekable();
         while let Some(width) = rows.peek().map(Vec::len) {
             // A few fixed sizes, so that prepared statements are found again.
-            let count = if rows.len() >= 64 { 64 } else if rows.len() >= 8 { 8 } else { 1 };
+            let count = if rows.len() >= 64 {
+                64
+            } else if rows.len() >= 8 {
+                8
+            } else {
+                1
+            };
             let mut sql = format!("{head} VALUES ");
             for at in 0..count {
                 let places: Vec<String> = (1..=width).map(|n| format!("${}", at * width + n)).collect();
@@ -185,7 +205,8 @@ impl Conn {
                 sql.push(')');
             }
             sql.push_str(tail);
-            self.run(&sql, rows.by_ref().take(count).flatten().collect()).await?;
+            self.run(&sql, rows.by_ref().take(count).flatten().collect())
+                .await?;
         }
         Ok(())
     }

@@ -46,13 +46,23 @@ impl PostgresServer {
         std::fs::create_dir_all(&dir).expect("a directory for PostgreSQL");
         let prefix = owner(&dir);
         let mut init = command(&prefix, &bin.join("initdb"));
-        init.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-D"]).arg(dir.join("data"));
+        init.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-D"])
+            .arg(dir.join("data"));
         let output = init.current_dir("/").output().expect("initdb runs");
-        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "initdb: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
 
         let port = free_port();
         let mut watcher = Command::new("sh");
-        watcher.args(["-c", WATCHER, "watcher"]).arg(&dir).arg(port.to_string()).arg(&bin).args(&prefix);
+        watcher
+            .args(["-c", WATCHER, "watcher"])
+            .arg(&dir)
+            .arg(port.to_string())
+            .arg(&bin)
+            .args(&prefix);
         let mut watcher = watcher
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -61,7 +71,12 @@ impl PostgresServer {
             .spawn()
             .expect("a shell starts");
         let leash = watcher.stdin.take();
-        let server = PostgresServer { dir, port, watcher, leash };
+        let server = PostgresServer {
+            dir,
+            port,
+            watcher,
+            leash,
+        };
         server.wait_until_ready(&bin);
         server
     }
@@ -103,13 +118,23 @@ impl Drop for PostgresServer {
 
 /// The newest installed server.
 fn bin() -> PathBuf {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let found = versions.map(|version| version.path().join("bin")).filter(|bin| bin.join("initdb").is_file());
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let found = versions
+        .map(|version| version.path().join("bin"))
+        .filter(|bin| bin.join("initdb").is_file());
     let version = |bin: &PathBuf| {
-        let name = bin.parent().and_then(Path::file_name).and_then(|name| name.to_str());
+        let name = bin
+            .parent()
+            .and_then(Path::file_name)
+            .and_then(|name| name.to_str());
         name.and_then(|name| name.parse::<u32>().ok())
     };
-    found.max_by_key(version).expect("PostgreSQL is installed under /usr/lib/postgresql")
+    found
+        .max_by_key(version)
+        .expect("PostgreSQL is installed under /usr/lib/postgresql")
 }
 
 /// PostgreSQL refuses to run as root; then its files go to the user `postgres` and so do its programs.
@@ -119,7 +144,9 @@ fn owner(dir: &Path) -> Vec<String> {
     }
     let status = Command::new("chown").arg("postgres").arg(dir).status();
     assert!(status.is_ok_and(|status| status.success()), "chown to postgres");
-    ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"].map(str::to_owned).to_vec()
+    ["setpriv", "--reuid=postgres", "--regid=postgres", "--init-groups"]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 fn command(prefix: &[String], program: &Path) -> Command {
@@ -135,5 +162,8 @@ fn command(prefix: &[String], program: &Path) -> Command {
 
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
+    listener
+        .local_addr()
+        .expect("a bound socket has an address")
+        .port()
 }

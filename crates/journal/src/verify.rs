@@ -59,19 +59,26 @@ pub struct HeadFault {
 
 impl JournalReader {
     pub async fn verify(&self, options: VerifyOptions) -> Result<Report, JournalError> {
-        let mut conn = self.conn().await?;
         let (heads, bad_heads) = self.believable(options).await?;
+        let mut conn = self.conn().await?;
         let subtrees = read_subtrees(&mut conn).await;
         let mut chain = Chain::default();
         let mut first_bad = None;
-        let mut watch = HeadWatch { heads: &heads, next: 0, last_good: 0 };
+        let mut watch = HeadWatch {
+            heads: &heads,
+            next: 0,
+            last_good: 0,
+        };
         'pages: loop {
             let rows = match batches(&mut conn, chain.seq + 1, ROWS_AT_ONCE).await {
                 Ok(rows) => rows,
                 Err(JournalError::Corrupt { .. }) => match single(&mut conn, &chain).await {
                     Ok(rows) => rows,
                     Err(()) => {
-                        first_bad = Some(Bad { seq: chain.seq + 1, what: Fault::Unreadable });
+                        first_bad = Some(Bad {
+                            seq: chain.seq + 1,
+                            what: Fault::Unreadable,
+                        });
                         break;
                     }
                 },
@@ -92,14 +99,22 @@ impl JournalReader {
                     break 'pages;
                 }
                 if lost {
-                    first_bad = Some(Bad { seq: first, what: Fault::Tree });
+                    first_bad = Some(Bad {
+                        seq: first,
+                        what: Fault::Tree,
+                    });
                     break 'pages;
                 }
             }
         }
         let mut end = chain.seq;
-        if first_bad.is_none() && let Some(seq) = stray(&mut conn, chain.seq).await? {
-            first_bad = Some(Bad { seq: chain.seq + 1, what: Fault::OutOfOrder });
+        if first_bad.is_none()
+            && let Some(seq) = stray(&mut conn, chain.seq).await?
+        {
+            first_bad = Some(Bad {
+                seq: chain.seq + 1,
+                what: Fault::OutOfOrder,
+            });
             end = end.max(seq);
         } else if first_bad.is_some() {
             end = end.max(stored_end(&mut conn).await?);
@@ -110,7 +125,14 @@ impl JournalReader {
             signed_at_ms: head.at_ms,
         });
         let events = first_bad.map_or(chain.seq, |bad| bad.seq - 1);
-        Ok(Report { events, head: chain.head(), first_bad, cut_tail, heads_checked: heads.len(), bad_heads })
+        Ok(Report {
+            events,
+            head: chain.head(),
+            first_bad,
+            cut_tail,
+            heads_checked: heads.len(),
+            bad_heads,
+        })
     }
 
     /// The heads whose signature holds, in order; and those of the caller's that do not. Stored heads that
@@ -121,7 +143,11 @@ impl JournalReader {
     ) -> Result<(Vec<SignedHead>, Vec<HeadFault>), JournalError> {
         let (mut good, mut faults) = (Vec::new(), Vec::new());
         let check = |head: &SignedHead| {
-            let key = options.keys.iter().find(|key| key.id() == head.key_id).ok_or(KeyError::OtherKey)?;
+            let key = options
+                .keys
+                .iter()
+                .find(|key| key.id() == head.key_id)
+                .ok_or(KeyError::OtherKey)?;
             if head.platform != self.platform() {
                 return Err(KeyError::OtherPlatform);
             }
@@ -130,11 +156,17 @@ impl JournalReader {
         for head in options.heads {
             match check(&head) {
                 Ok(()) => good.push(head),
-                Err(why) => faults.push(HeadFault { seq: head.seq, key_id: head.key_id, why }),
+                Err(why) => faults.push(HeadFault {
+                    seq: head.seq,
+                    key_id: head.key_id,
+                    why,
+                }),
             }
         }
-        if let Ok(stored) = self.heads().await {
-            good.extend(stored.into_iter().filter(|head| check(head).is_ok()));
+        match self.heads().await {
+            Ok(stored) => good.extend(stored.into_iter().filter(|head| check(head).is_ok())),
+            Err(JournalError::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
         }
         good.sort_by_key(|head| (head.seq, head.at_ms));
         Ok((good, faults))
@@ -157,7 +189,10 @@ impl HeadWatch<'_> {
             }
             if head.hash != chain.hash || head.root != chain.frontier.root() {
                 // Up to the last head that agreed all is proven; the first changed event is after it.
-                return Err(Bad { seq: self.last_good + 1, what: Fault::Rewritten });
+                return Err(Bad {
+                    seq: self.last_good + 1,
+                    what: Fault::Rewritten,
+                });
             }
             self.last_good = head.seq;
         }
@@ -175,10 +210,20 @@ impl Subtrees {
 
 /// Rows that cannot be read are as good as missing: the check that needs them says so.
 async fn read_subtrees(conn: &mut Conn) -> Subtrees {
-    let rows = conn.rows("SELECT level, place, hash FROM subtree", args![]).await.unwrap_or_default();
+    let rows = conn
+        .rows("SELECT level, place, hash FROM subtree", args![])
+        .await
+        .unwrap_or_default();
     let entry = |row: &crate::store::Row| -> Result<(Place, Hash), JournalError> {
-        let level = u32::try_from(row.int(0)?).map_err(|_| JournalError::corrupt("a level is not a level"))?;
-        Ok((Place { level, index: row.count(1)? }, row.hash(2)?))
+        let level =
+            u32::try_from(row.int(0)?).map_err(|_| JournalError::corrupt("a level is not a level"))?;
+        Ok((
+            Place {
+                level,
+                index: row.count(1)?,
+            },
+            row.hash(2)?,
+        ))
     };
     Subtrees(rows.iter().filter_map(|row| entry(row).ok()).collect())
 }

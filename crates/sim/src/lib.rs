@@ -4,3 +4,6 @@
 //! Deliberately absent from what users install. Uses the real crates, never copies of their logic.
 
 #![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod platform;

@@ -74,9 +74,13 @@ impl Cgroups {
         Cgroups { places }
     }
 
-    /// Makes the cgroups of one allocation with its limits; gives their directories.
-    pub fn make(&self, name: &str, limits: Limits) -> io::Result<Vec<PathBuf>> {
-        let mut made = Vec::new();
+    /// Where the cgroups of one allocation are.
+    pub fn dirs(&self, name: &str) -> Vec<PathBuf> {
+        self.places.iter().map(|place| place.dir.join(name)).collect()
+    }
+
+    /// Makes the cgroups of one allocation with its limits.
+    pub fn make(&self, name: &str, limits: Limits) -> io::Result<()> {
         for place in &self.places {
             let dir = place.dir.join(name);
             match fs::create_dir(&dir) {
@@ -84,9 +88,8 @@ impl Cgroups {
                 _ => {}
             }
             place.limit(&dir, limits)?;
-            made.push(dir);
         }
-        Ok(made)
+        Ok(())
     }
 }
 

@@ -32,7 +32,7 @@ impl Namespaces {
 
     /// Enters them in a process of its own, which is the only honest way to know.
     fn try_out(self) -> io::Result<()> {
-        let status = std::process::Command::new("/proc/self/exe")
+        let status = std::process::Command::new(crate::PROGRAM)
             .args(["probe-namespaces", if self.user { "user" } else { "root" }])
             .env_clear()
             .stdin(std::process::Stdio::null())
@@ -69,10 +69,12 @@ impl Namespaces {
     pub fn enter_processes(self) -> io::Result<()> {
         if self.user {
             let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+            kernel::show_memory()?;
             kernel::unshare(libc::CLONE_NEWUSER)?;
             std::fs::write("/proc/self/setgroups", "deny")?;
             std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))?;
             std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+            kernel::hide_memory()?;
         }
         if self.own { kernel::unshare(libc::CLONE_NEWPID) } else { Ok(()) }
     }

@@ -45,3 +45,43 @@ impl Hold {
         ofs
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hold(hourly: i64, gpu_milli: u64, ms: u64) -> Hold {
+        let mut hold = Hold { account: AccountId::Internal, left: Cost::default(), hourly: Micros(hourly), gpu_milli, class: None, sku: None };
+        hold.left = hold.cost_of(ms);
+        hold
+    }
+
+    #[test]
+    fn intervals_cost_what_the_whole_costs() {
+        for (hourly, gpu_milli) in [(1, 1), (999_999, 333), (1_000_003, 1000), (7, 4_096_000)] {
+            let mut hold = hold(hourly, gpu_milli, 7_200_000);
+            let whole = hold.cost_of(5_000_001);
+            let (mut money, mut gpu_ms, mut from) = (0, 0, 0);
+            for to in [0, 1, 999, 1000, 60_000, 60_001, 3_599_999, 5_000_001] {
+                let step = hold.charge(from, to);
+                (money, gpu_ms, from) = (money + step.money.0, gpu_ms + step.gpu_ms, to);
+                hold.left = Cost { money: Micros(hold.left.money.0 - step.money.0), gpu_ms: hold.left.gpu_ms - step.gpu_ms };
+            }
+            assert_eq!((money, gpu_ms), (whole.money.0, whole.gpu_ms), "no rounding is lost or farmed");
+        }
+    }
+
+    #[test]
+    fn a_charge_never_passes_what_is_left() {
+        let hold = hold(3_600_000, 500, 10_000);
+        assert_eq!(hold.charge(0, u64::MAX), hold.left);
+        assert_eq!(hold.charge(5_000, 5_000), Cost::default());
+    }
+
+    #[test]
+    fn the_dearest_hold_does_not_overflow() {
+        let hold = hold(i64::MAX, u64::MAX, u64::MAX);
+        assert_eq!(hold.left, Cost { money: Micros(i64::MAX), gpu_ms: u64::MAX });
+        assert_eq!(hold.charge(0, u64::MAX), hold.left);
+    }
+}

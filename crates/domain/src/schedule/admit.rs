@@ -1,7 +1,7 @@
 //! Admission: does a job fit every quota and budget above it, now or ever?
 
 use crate::ledger::hold::Hold;
-use crate::meter::{Exceeded, Of};
+use crate::meter::{Amounts, Exceeded, Of};
 use crate::money::Micros;
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
@@ -28,18 +28,29 @@ pub fn refuse_for_ever(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) 
     }
 }
 
-/// Admits the job on GPUs of `class` with `vram_mib` in all, or says what it waits for.
-pub fn admit(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>, vram_mib: u64, at: Time) -> Result<Admission, Refusal> {
+/// What the job waits for wherever it would go: a suspension, or quota over everything and its own class.
+pub fn within_quota(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<(), Refusal> {
     if let Some(suspended) = state.tree.suspended_above(owner) {
         let title = state.tree.title(suspended.id);
         return Err(Refusal::new(Code::ScopeSuspended, format!("{title} is suspended")).hint(format!("it starts when {title} is resumed")));
     }
-    let admission = admission(state, owner, spec, class, vram_mib);
+    fits_quotas(state, owner, &spec.amounts(spec.demand.class.as_deref(), spec.demand.vram_total_mib()))
+}
+
+fn fits_quotas(state: &State, owner: ScopeId, amounts: &Amounts) -> Result<(), Refusal> {
     for scope in state.tree.chain(owner) {
-        if let Some(exceeded) = scope.quota.first_exceeded(&scope.used, &admission.amounts) {
+        if let Some(exceeded) = scope.quota.first_exceeded(&scope.used, amounts) {
             return Err(quota_in_use(state, scope, &exceeded));
         }
     }
+    Ok(())
+}
+
+/// Admits the job on GPUs of `class` with `vram_mib` in all, or says what it waits for.
+pub fn admit(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>, vram_mib: u64, at: Time) -> Result<Admission, Refusal> {
+    within_quota(state, owner, spec)?;
+    let admission = admission(state, owner, spec, class, vram_mib);
+    fits_quotas(state, owner, &admission.amounts)?;
     countable(state, &admission, at)?;
     match first_over_budget(state, owner, &admission, at) {
         None => Ok(admission),
@@ -120,24 +131,24 @@ fn budget_words(over: &OverBudget, admission: &Admission) -> String {
     let of = over.budget.of();
     let of = if of == crate::meter::Of::All { String::new() } else { format!(" for {of}") };
     let cost = admission.hold.left;
-    match (over.budget.money_micros, over.budget.gpu_seconds) {
-        (Some(limit), _) => format!(
-            "up to {} would be spent, of a {} budget of {}{of} with {} spent and {} held",
+    let period = over.budget.period.as_str();
+    if over.by_money {
+        let limit = over.budget.money_micros.and_then(|limit| i64::try_from(limit).ok()).unwrap_or(i64::MAX);
+        return format!(
+            "up to {} would be spent, of a {period} budget of {}{of} with {} spent and {} held",
             cost.money,
-            over.budget.period.as_str(),
-            crate::money::Micros(i64::try_from(limit).unwrap_or(i64::MAX)),
+            Micros(limit),
             over.spend.spent.money,
             over.spend.held.money
-        ),
-        (None, limit) => format!(
-            "up to {} GPU-seconds would be used, of a {} budget of {}{of} with {} used and {} held",
-            cost.gpu_ms / 1000,
-            over.budget.period.as_str(),
-            limit.unwrap_or(0),
-            over.spend.spent.gpu_ms / 1000,
-            over.spend.held.gpu_ms / 1000
-        ),
+        );
     }
+    format!(
+        "up to {} GPU-seconds would be used, of a {period} budget of {}{of} with {} used and {} held",
+        cost.gpu_ms / 1000,
+        over.budget.gpu_seconds.unwrap_or(0),
+        over.spend.spent.gpu_ms / 1000,
+        over.spend.held.gpu_ms / 1000
+    )
 }
 
 fn exceeds_budget(state: &State, scope: &Scope, over: &OverBudget, admission: &Admission) -> Refusal {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::ops::Bound;
 
-use super::admit::admit;
+use super::admit::{admit, within_quota};
 use super::allocation::Allocation;
 use super::place::places;
 use crate::event::Event;
@@ -50,11 +50,13 @@ pub fn step(state: &State, cursor: Option<QueueKey>, limit: usize, ids: &mut Ids
 
 /// Admits and places one job together, or says what it waits for.
 pub fn start(state: &State, owner: ScopeId, spec: &JobSpec, job: JobId, attempt: u32, ids: &mut Ids, at: Time) -> Result<Vec<Event>, Refusal> {
-    // Quota over everything is asked first: it is cheap, and it is the answer users most often need.
-    let mut waits_for = match admit(state, owner, spec, spec.demand.class.as_deref(), spec.demand.vram_total_mib(), at) {
-        Ok(_) => Refusal::not_found(),
-        Err(refusal) => return Err(refusal),
-    };
+    // Quota over everything is asked first: it is cheap, and it is the answer users most often need. What a job
+    // costs is known only with the class it gets.
+    within_quota(state, owner, spec)?;
+    if spec.demand.gpus == 0 || spec.demand.class.is_some() {
+        admit(state, owner, spec, spec.demand.class.as_deref(), spec.demand.vram_total_mib(), at)?;
+    }
+    let mut waits_for = Refusal::not_found();
     for place in places(state, owner, spec)? {
         let vram_mib = place.slices.iter().map(|slice| slice.vram_mib).sum();
         match admit(state, owner, spec, place.class.as_deref(), vram_mib, at) {
@@ -78,4 +80,17 @@ pub fn start(state: &State, owner: ScopeId, spec: &JobSpec, job: JobId, attempt:
         }
     }
     Err(waits_for)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_queue_is_by_priority_and_then_by_arrival() {
+        let key = |priority, job| QueueKey(Reverse(priority), JobId(job));
+        let mut keys = [key(Priority::Low, 1), key(Priority::Urgent, 9), key(Priority::Normal, 2), key(Priority::Urgent, 3), key(Priority::High, 8)];
+        keys.sort();
+        assert_eq!(keys.map(|key| key.1.0), [3, 9, 8, 2, 1]);
+    }
 }

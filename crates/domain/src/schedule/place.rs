@@ -59,44 +59,62 @@ fn allows_class(state: &State, owner: ScopeId, class: &str) -> bool {
 pub fn places(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Vec<Place>, Refusal> {
     let demand = &spec.demand;
     let wall = Wall::of(state, owner, demand);
-    let mut best: Vec<(u64, Place)> = Vec::new();
+    // The whole fleet is looked at, so nothing is built for a node before it is the best of its class.
+    let mut best: Vec<Candidate<'_>> = Vec::new();
+    let mut classes: Vec<(&str, bool)> = Vec::new();
+    let mut fitting = Vec::new();
     for node in state.fleet.nodes().filter(|node| node.status == NodeStatus::Up) {
         let cpu_left = node.cpu_milli.checked_sub(node.used_cpu_milli).and_then(|left| left.checked_sub(demand.cpu_milli));
         let memory_left = node.memory_mib.checked_sub(node.used_memory_mib).and_then(|left| left.checked_sub(demand.memory_mib));
         let (Some(cpu_left), Some(_)) = (cpu_left, memory_left) else { continue };
         if demand.gpus == 0 {
-            offer(&mut best, u64::from(cpu_left), on_cpu(node));
+            offer(&mut best, Candidate { left: u64::from(cpu_left), node, class: None });
             continue;
         }
-        for class in classes(node, demand).filter(|class| allows_class(state, owner, class)) {
-            if let Some((left, place)) = on_node(state, node, class, demand, &wall) {
-                offer(&mut best, left, place);
+        let mut last = None;
+        for class in node.gpus.iter().map(|gpu| &*gpu.facts.class).filter(|class| demand.class.as_deref().is_none_or(|wanted| wanted == *class)) {
+            // GPUs of one class stand together on nearly every node; asking about a class again only costs time.
+            if last.replace(class) == Some(class) {
+                continue;
+            }
+            let known = classes.iter().find(|(known, _)| *known == class).map(|(_, allowed)| *allowed);
+            let allowed = known.unwrap_or_else(|| {
+                classes.push((class, allows_class(state, owner, class)));
+                classes[classes.len() - 1].1
+            });
+            if !allowed {
+                continue;
+            }
+            if let Some(left) = fit(state, node, class, demand, &wall, &mut fitting) {
+                offer(&mut best, Candidate { left, node, class: Some(class) });
             }
         }
     }
-    best.sort_by_key(|(left, place)| (*left, place.node));
-    if best.is_empty() { Err(none_now(state, demand)) } else { Ok(best.into_iter().map(|(_, place)| place).collect()) }
+    if best.is_empty() {
+        return Err(none_now(state, demand));
+    }
+    best.sort_by_key(|candidate| (candidate.left, candidate.node.id));
+    let places = best.iter().filter_map(|candidate| match candidate.class {
+        None => Some(on_cpu(candidate.node)),
+        Some(class) => on_node(state, candidate.node, class, demand, &wall),
+    });
+    Ok(places.collect())
+}
+
+struct Candidate<'a> {
+    /// What would be left over; less is better.
+    left: u64,
+    node: &'a Node,
+    class: Option<&'a str>,
 }
 
 /// Keeps the tightest place of each class.
-fn offer(best: &mut Vec<(u64, Place)>, left: u64, place: Place) {
-    match best.iter_mut().find(|(_, known)| known.class == place.class) {
-        Some((known_left, known)) if left < *known_left => {
-            *known_left = left;
-            *known = place;
-        }
+fn offer<'a>(best: &mut Vec<Candidate<'a>>, candidate: Candidate<'a>) {
+    match best.iter_mut().find(|known| known.class == candidate.class) {
+        Some(known) if candidate.left < known.left => *known = candidate,
         Some(_) => {}
-        None => best.push((left, place)),
+        None => best.push(candidate),
     }
-}
-
-fn classes<'a>(node: &'a Node, demand: &'a Demand) -> impl Iterator<Item = &'a str> {
-    let mut seen: Vec<&str> = Vec::new();
-    node.gpus.iter().map(|gpu| &*gpu.facts.class).filter(move |class| {
-        let fresh = !seen.contains(class);
-        seen.push(class);
-        fresh && demand.class.as_deref().is_none_or(|wanted| wanted == *class)
-    })
 }
 
 fn on_cpu(node: &Node) -> Place {
@@ -114,33 +132,38 @@ fn vram_wanted(gpu: &Gpu, demand: &Demand) -> u64 {
     if demand.compute_permille == 1000 { gpu.facts.vram_mib } else { demand.vram_mib }
 }
 
-fn on_node(state: &State, node: &Node, class: &str, demand: &Demand, wall: &Wall) -> Option<(u64, Place)> {
-    let candidates = node.gpus.iter().filter(|gpu| gpu.present && *gpu.facts.class == *class);
-    let mut fitting: Vec<(u64, &Gpu, (Isolation, String))> = candidates
-        .filter_map(|gpu| {
-            let free_share = 1000 - gpu.used_permille;
-            let free_vram = gpu.facts.vram_mib.checked_sub(gpu.used_vram_mib)?;
-            let enough = u32::from(demand.compute_permille) <= free_share && vram_wanted(gpu, demand).max(demand.vram_mib) <= free_vram
-                && vram_wanted(gpu, demand).saturating_mul(demand.gpus.into()) <= wall.vram_mib_at_most;
-            let level = enough.then(|| level(state, gpu, demand, wall)).flatten()?;
-            let left = (free_vram - vram_wanted(gpu, demand)) * 1000 / gpu.facts.vram_mib + u64::from(free_share - u32::from(demand.compute_permille));
-            Some((left, gpu, level))
-        })
-        .collect();
-    fitting.sort_by_key(|(left, gpu, _)| (*left, gpu.id));
+/// The tightest GPUs of the class on this node, as (what is left, which), if there are enough; and what is left in all.
+fn fit(state: &State, node: &Node, class: &str, demand: &Demand, wall: &Wall, fitting: &mut Vec<(u64, usize)>) -> Option<u64> {
+    fitting.clear();
+    for (which, gpu) in node.gpus.iter().enumerate() {
+        let wanted = vram_wanted(gpu, demand);
+        let (Some(share), Some(vram)) = (
+            (1000 - gpu.used_permille).checked_sub(demand.compute_permille.into()),
+            gpu.facts.vram_mib.saturating_sub(gpu.used_vram_mib).checked_sub(wanted.max(demand.vram_mib)),
+        ) else {
+            continue;
+        };
+        let allowed = wanted.saturating_mul(demand.gpus.into()) <= wall.vram_mib_at_most;
+        if gpu.present && allowed && *gpu.facts.class == *class && level(state, gpu, demand, wall).is_some() {
+            fitting.push((vram * 1000 / gpu.facts.vram_mib + u64::from(share), which));
+        }
+    }
     let wanted = demand.gpus as usize;
     if fitting.len() < wanted {
         return None;
     }
+    fitting.sort_unstable_by_key(|(left, which)| (*left, node.gpus[*which].id));
     fitting.truncate(wanted);
-    let left = fitting.iter().map(|(left, ..)| left).sum();
-    let (isolation, isolation_why) = fitting.iter().map(|(_, _, level)| level).min_by_key(|(level, _)| *level)?.clone();
-    let slices = fitting.iter().map(|(_, gpu, _)| Slice {
-        gpu: gpu.id,
-        vram_mib: vram_wanted(gpu, demand),
-        compute_permille: demand.compute_permille,
-    });
-    Some((left, Place { node: node.id, slices: slices.collect(), class: Some(class.into()), isolation, isolation_why }))
+    Some(fitting.iter().map(|(left, _)| left).sum())
+}
+
+fn on_node(state: &State, node: &Node, class: &str, demand: &Demand, wall: &Wall) -> Option<Place> {
+    let mut fitting = Vec::new();
+    fit(state, node, class, demand, wall, &mut fitting)?;
+    let gpus = || fitting.iter().map(|&(_, which)| &node.gpus[which]);
+    let (isolation, why) = gpus().filter_map(|gpu| level(state, gpu, demand, wall)).min_by_key(|(level, _)| *level)?;
+    let slices = gpus().map(|gpu| Slice { gpu: gpu.id, vram_mib: vram_wanted(gpu, demand), compute_permille: demand.compute_permille });
+    Some(Place { node: node.id, slices: slices.collect(), class: Some(class.into()), isolation, isolation_why: why.into() })
 }
 
 /// Whether a device that offers this level gives it to a slice, or only to a whole GPU.
@@ -153,10 +176,10 @@ fn gives(level: Isolation, whole: bool) -> bool {
 }
 
 /// The strongest level this GPU gives the demand, if it satisfies everybody on it.
-fn level(state: &State, gpu: &Gpu, demand: &Demand, wall: &Wall) -> Option<(Isolation, String)> {
+fn level<'a>(state: &State, gpu: &'a Gpu, demand: &Demand, wall: &Wall) -> Option<(Isolation, &'a str)> {
     let whole = demand.compute_permille == 1000;
     let (&level, why) = gpu.facts.isolation.iter().rev().find(|(level, _)| gives(**level, whole))?;
-    let foreign_alone = gpu.holders.iter().all(|holder| {
+    let neighbours_agree = gpu.holders.iter().all(|holder| {
         let neighbour = &state.fleet.allocations[holder];
         let Some(job) = state.jobs.get(&neighbour.job) else { return false };
         let owner = ScopeId::User(job.owner);
@@ -166,8 +189,7 @@ fn level(state: &State, gpu: &Gpu, demand: &Demand, wall: &Wall) -> Option<(Isol
             || (wall.shares_guarded && consents(state, owner));
         strong_enough && may_meet
     });
-    let shared_below = level >= wall.at_least && foreign_alone;
-    shared_below.then(|| (level, why.clone()))
+    (level >= wall.at_least && neighbours_agree).then_some((level, why.as_str()))
 }
 
 /// Whether any device of the fleet, empty, could hold one GPU of the demand; an empty fleet might grow.

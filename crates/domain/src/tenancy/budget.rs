@@ -152,6 +152,8 @@ impl<'de> Deserialize<'de> for Spending {
 pub struct OverBudget {
     pub budget: Budget,
     pub spend: Spend,
+    /// Money does not fit; otherwise GPU time.
+    pub by_money: bool,
     /// Even with everything held given back it would not fit within this period.
     pub for_this_period: bool,
     /// It would not fit an untouched budget.
@@ -174,8 +176,89 @@ pub fn first_exceeded(budgets: &[Budget], spending: &Spending, ofs: &[Of], cost:
         over(spent.saturating_add(held), spend.spent.gpu_ms.saturating_add(spend.held.gpu_ms)).then(|| OverBudget {
             budget: budget.clone(),
             spend,
+            by_money: money > 0 && spent.saturating_add(held).saturating_add(money) > money_limit,
             for_this_period: over(spent, spend.spent.gpu_ms),
             for_ever: over(0, 0),
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600_000;
+
+    fn cost(money: i64, gpu_ms: u64) -> Cost {
+        Cost { money: Micros(money), gpu_ms }
+    }
+
+    fn at(text: &str) -> Time {
+        Time::parse_rfc3339(text).expect("a moment")
+    }
+
+    fn money_of(period: Period, limit: u64) -> Vec<Budget> {
+        vec![Budget { period, class: None, sku: None, money_micros: Some(limit), gpu_seconds: None }]
+    }
+
+    #[test]
+    fn a_new_period_begins_with_nothing_spent_and_all_that_is_held() {
+        let ofs = [Of::All];
+        let (evening, morning) = (at("2026-01-31T23:00:00Z"), at("2026-02-01T01:00:00Z"));
+        let mut spending = Spending::default();
+        spending.hold(&ofs, evening, cost(100, 10));
+        spending.settle(&ofs, evening, cost(40, 4));
+        for period in Period::ALL {
+            let spend = spending.at(&Of::All, period, evening);
+            assert_eq!((spend.spent, spend.held), (cost(40, 4), cost(60, 6)), "{period:?}");
+        }
+        // The 31st was a Saturday: a new day and a new month, the same week.
+        for (period, spent) in [(Period::Day, 0), (Period::Week, 40), (Period::Month, 0), (Period::Total, 40)] {
+            let spend = spending.at(&Of::All, period, morning);
+            assert_eq!((spend.spent.money.0, spend.held), (spent, cost(60, 6)), "{period:?}");
+        }
+        // What was held in the old period is spent in the new one, and what is left comes back there.
+        spending.settle(&ofs, morning, cost(50, 5));
+        spending.release(&ofs, morning, cost(10, 1));
+        for (period, spent) in [(Period::Day, 50), (Period::Week, 90), (Period::Month, 50), (Period::Total, 90)] {
+            let spend = spending.at(&Of::All, period, morning);
+            assert_eq!((spend.spent.money.0, spend.held), (spent, cost(0, 0)), "{period:?}");
+        }
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_does_not_forget() {
+        let (today, yesterday) = (at("2026-05-02T00:00:01Z"), at("2026-05-01T23:59:59Z"));
+        let mut spending = Spending::default();
+        spending.hold(&[Of::All], today, cost(10, 0));
+        spending.settle(&[Of::All], today, cost(10, 0));
+        assert_eq!(spending.at(&Of::All, Period::Day, yesterday).spent.money.0, 10);
+        spending.hold(&[Of::All], yesterday, cost(5, 0));
+        assert_eq!(spending.at(&Of::All, Period::Day, today).spent.money.0, 10);
+    }
+
+    #[test]
+    fn held_counts_as_gone_until_it_is_settled() {
+        let now = at("2026-05-02T12:00:00Z");
+        let mut spending = Spending::default();
+        let over = |spending: &Spending, more| first_exceeded(&money_of(Period::Day, 100), spending, &[Of::All], cost(more, 0), now);
+        assert_eq!(over(&spending, 100), None);
+        spending.hold(&[Of::All], now, cost(70, HOUR));
+        assert_eq!(over(&spending, 30), None);
+        let held = over(&spending, 31).expect("more than is left");
+        assert!(!held.for_this_period && !held.for_ever && held.by_money);
+        spending.settle(&[Of::All], now, cost(70, HOUR));
+        assert!(over(&spending, 31).is_some_and(|over| over.for_this_period && !over.for_ever));
+        assert!(over(&spending, 101).is_some_and(|over| over.for_ever));
+    }
+
+    #[test]
+    fn a_budget_of_another_group_does_not_matter() {
+        let now = at("2026-05-02T12:00:00Z");
+        let class = |name: &str| vec![Budget { period: Period::Day, class: Some(name.into()), sku: None, money_micros: Some(0), gpu_seconds: Some(1) }];
+        let ofs = [Of::All, Of::Class("H100".into())];
+        assert!(first_exceeded(&class("H100"), &Spending::default(), &ofs, cost(1, 0), now).is_some());
+        assert!(first_exceeded(&class("H100"), &Spending::default(), &ofs, cost(0, 1001), now).is_some_and(|over| !over.by_money));
+        assert_eq!(first_exceeded(&class("A10"), &Spending::default(), &ofs, cost(1, 5000), now), None);
+    }
 }

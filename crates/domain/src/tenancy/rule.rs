@@ -46,8 +46,8 @@ impl From<String> for Rules {
         if text.is_empty() {
             return Rules::default();
         }
-        let parsed = PolicySet::from_str(&text).or_else(|_| PolicySet::from_str("forbid (principal, action, resource);"));
-        Rules { parsed: parsed.ok().map(Arc::new), text }
+        let parsed = PolicySet::from_str(&text).unwrap_or_else(|_| PolicySet::from_str("forbid (principal, action, resource);").expect("a constant"));
+        Rules { parsed: Some(Arc::new(parsed)), text }
     }
 }
 
@@ -192,4 +192,84 @@ fn entities(tree: &Tree, user: UserId, scope: ScopeId) -> Entities {
         all.push(Entity::new(uid("User", user), attributes.into(), parents).expect("plain attributes"));
     }
     Entities::from_entities(all, None).expect("the tree has no cycles")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::TenantId;
+    use crate::tenancy::scope::{Scope, UserFacts, UserKind};
+
+    const ADA: UserId = UserId(3);
+
+    fn tree(rules: &str) -> Tree {
+        let acme = ScopeId::Tenant(TenantId(2));
+        let mut tenant = Scope::new(acme, Some(ScopeId::Platform), "acme", Time(0));
+        tenant.rules = Rules::parse(rules).expect("rules");
+        let mut ada = Scope::new(ScopeId::User(ADA), Some(acme), "ada", Time(0));
+        ada.user = Some(UserFacts { kind: UserKind::Service, identity: None });
+        vec![Scope::new(ScopeId::Platform, None, "platform", Time(0)), tenant, ada].into()
+    }
+
+    fn says(rules: &str, action: Action, spec: Option<&str>, at: Time) -> Option<String> {
+        let spec: Option<JobSpec> = spec.map(|text| serde_json::from_str(text).expect("a spec"));
+        let answer = check(&tree(rules), ADA, action, ScopeId::User(ADA), spec.as_ref(), at);
+        answer.err().map(|refusal| refusal.sentence.into_owned())
+    }
+
+    #[test]
+    fn a_rule_speaks_of_the_job_the_hour_and_the_person() {
+        const GPU: &str = r#"{"name":"a","command":["x"],"demand":{"gpus":2,"vram_mib":100,"compute_permille":500,"class":"H100"}}"#;
+        const CPU: &str = r#"{"name":"a","command":["x"]}"#;
+        let rule = |when: &str| format!(r#"@id("r") forbid (principal, action == Action::"job_submit", resource) when {{ {when} }};"#);
+        let (noon, night) = (Time(12 * HOUR_MS as i64), Time(-1));
+        let rows = [
+            (rule("context has gpus && context.gpus > 1"), GPU, noon, true),
+            (rule("context has gpus && context.gpus > 1"), CPU, noon, false),
+            (rule(r#"context has class && context.class == "H100""#), GPU, noon, true),
+            (rule(r#"context has class && context.class == "H100""#), CPU, noon, false),
+            (rule("context has hour_utc && context.hour_utc == 23"), CPU, night, true),
+            (rule("context has hour_utc && context.hour_utc == 23"), CPU, noon, false),
+            (rule(r#"principal.kind == "service""#), CPU, noon, true),
+            (rule(r#"principal.name == "bob""#), CPU, noon, false),
+            (rule(r#"resource.level == "user" && resource.name == "ada""#), CPU, noon, true),
+        ];
+        for (rules, spec, at, forbids) in rows {
+            assert_eq!(says(&rules, Action::JobSubmit, Some(spec), at).is_some(), forbids, "{rules}");
+            assert_eq!(says(&rules, Action::JobStop, None, at), None, "another action: {rules}");
+        }
+    }
+
+    #[test]
+    fn a_rule_reaches_down_the_tree_and_no_further() {
+        let rules = r#"forbid (principal, action, resource in Scope::"ten_0000000000002");"#;
+        assert_eq!(says(rules, Action::JobRead, None, Time(0)), Some("rule policy0 of acme forbids job_read".into()));
+        let above = check(&tree(rules), ADA, Action::ScopeRead, ScopeId::Platform, None, Time(0));
+        assert_eq!(above, Ok(()), "the rules of a tenant do not bind the platform");
+    }
+
+    #[test]
+    fn a_rule_that_fails_to_evaluate_forbids() {
+        let rules = r#"forbid (principal, action == Action::"job_submit", resource) when { context has gpus && context.gpus * 9223372036854775807 > 5 };"#;
+        let spec = r#"{"name":"a","command":["x"],"demand":{"gpus":2}}"#;
+        assert_eq!(says(rules, Action::JobSubmit, Some(spec), Time(0)), Some("a rule of acme forbids job_submit".into()));
+    }
+
+    #[test]
+    fn text_that_no_longer_parses_forbids_everything() {
+        let mut tree = tree("");
+        tree.get_mut(ScopeId::Tenant(TenantId(2))).rules = Rules::from("once this was a rule".to_owned());
+        let answer = check(&tree, ADA, Action::ScopeRead, ScopeId::User(ADA), None, Time(0));
+        assert_eq!(answer.map_err(|refusal| refusal.code), Err(Code::ForbiddenByRule));
+    }
+
+    #[test]
+    fn rules_have_bounds() {
+        let many = "forbid (principal, action, resource) when { false };".repeat(MAX_RULES + 1);
+        let long = format!("// {}", "x".repeat(MAX_RULE_BYTES));
+        for bad in [many.as_str(), long.as_str()] {
+            assert_eq!(Rules::parse(bad).map_err(|refusal| refusal.code), Err(Code::InvalidRule));
+        }
+        assert!(Rules::parse("").is_ok_and(|rules| rules.is_empty()));
+    }
 }

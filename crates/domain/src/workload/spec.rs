@@ -29,29 +29,19 @@ macro_rules! choice {
 
 choice! {
     /// What sort of work it is; policies speak of it.
-    Kind { Batch "batch", Inference "inference", FineTune "fine_tune", Training "training", Rendering "rendering", Video "video", }
+    #[derive(Default)]
+    Kind { #[default] Batch "batch", Inference "inference", FineTune "fine_tune", Training "training", Rendering "rendering", Video "video", }
 }
 
 choice! {
     /// Which jobs go first.
-    Priority { Low "low", Normal "normal", High "high", Urgent "urgent", }
+    #[derive(Default)]
+    Priority { Low "low", #[default] Normal "normal", High "high", Urgent "urgent", }
 }
 
 choice! {
     /// How strongly a job is walled off, weakest first.
     Isolation { Guarded "guarded", Fenced "fenced", Partition "partition", Exclusive "exclusive", }
-}
-
-impl Default for Kind {
-    fn default() -> Self {
-        Kind::Batch
-    }
-}
-
-impl Default for Priority {
-    fn default() -> Self {
-        Priority::Normal
-    }
 }
 
 /// What a job needs while it runs. Per-GPU figures are for each of its GPUs.

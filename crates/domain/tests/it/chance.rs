@@ -25,7 +25,11 @@ impl Chance {
     }
 
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        if from.is_empty() { None } else { from.get(self.below(from.len() as u64) as usize) }
+        if from.is_empty() {
+            None
+        } else {
+            from.get(self.below(from.len() as u64) as usize)
+        }
     }
 
     pub fn of<T: Copy>(&mut self, from: &[T]) -> T {
@@ -34,7 +38,9 @@ impl Chance {
 }
 
 pub fn number_from_env(name: &str, or: u64) -> u64 {
-    std::env::var(name).ok().map_or(or, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+    std::env::var(name).ok().map_or(or, |text| {
+        text.parse().unwrap_or_else(|_| panic!("{name} is a number"))
+    })
 }
 
 /// Says how to replay a run that failed.
@@ -46,7 +52,10 @@ pub struct Replay {
 impl Drop for Replay {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("failed at step {} of seed {}; replay with TENURE_PROPERTY_SEED={}", self.step, self.seed, self.seed);
+            eprintln!(
+                "failed at step {} of seed {}; replay with TENURE_PROPERTY_SEED={}",
+                self.step, self.seed, self.seed
+            );
         }
     }
 }

@@ -24,10 +24,19 @@ pub fn check(state: &State) {
 
 fn ancestors(state: &State, owner: UserId) -> Vec<ScopeId> {
     let mut chain = vec![ScopeId::User(owner)];
-    while let Some(parent) = state.tree.get(chain[chain.len() - 1]).expect("an owner's scopes exist").parent {
+    while let Some(parent) = state
+        .tree
+        .get(chain[chain.len() - 1])
+        .expect("an owner's scopes exist")
+        .parent
+    {
         chain.push(parent);
     }
-    assert_eq!(chain.last(), Some(&ScopeId::Platform), "every chain ends at the platform");
+    assert_eq!(
+        chain.last(),
+        Some(&ScopeId::Platform),
+        "every chain ends at the platform"
+    );
     chain
 }
 
@@ -42,7 +51,11 @@ fn scopes_count_what_is_below(state: &State) {
                 *sums.0.entry(meter.clone()).or_default() += amount;
             }
             let hold = &admission.hold;
-            let groups = [Some(Of::All), hold.class.clone().map(Of::Class), hold.sku.clone().map(Of::Sku)];
+            let groups = [
+                Some(Of::All),
+                hold.class.clone().map(Of::Class),
+                hold.sku.clone().map(Of::Sku),
+            ];
             for of in groups.into_iter().flatten() {
                 let sum = held.entry((scope, of)).or_default();
                 sum.money.0 += hold.left.money.0;
@@ -51,16 +64,33 @@ fn scopes_count_what_is_below(state: &State) {
         }
     }
     for scope in state.tree.iter() {
-        assert_eq!(scope.used, used.remove(&scope.id).unwrap_or_default(), "{}: use is the sum of admitted jobs below", scope.id);
+        assert_eq!(
+            scope.used,
+            used.remove(&scope.id).unwrap_or_default(),
+            "{}: use is the sum of admitted jobs below",
+            scope.id
+        );
         for (of, period, spend) in scope.spending.iter() {
             let sum = held.get(&(scope.id, of.clone())).copied().unwrap_or_default();
-            assert_eq!(spend.held, sum, "{} {of} {}: held is the sum of holds below", scope.id, period.as_str());
+            assert_eq!(
+                spend.held,
+                sum,
+                "{} {of} {}: held is the sum of holds below",
+                scope.id,
+                period.as_str()
+            );
             assert!(spend.spent.money.0 >= 0);
         }
     }
     for ((scope, of), cost) in held {
-        let counted = state.tree.get(scope).is_some_and(|scope| scope.spending.iter().filter(|(o, ..)| **o == of).count() == 4);
-        assert!(counted || cost == Cost::default(), "{scope} {of}: a hold is counted in all four periods");
+        let counted = state
+            .tree
+            .get(scope)
+            .is_some_and(|scope| scope.spending.iter().filter(|(o, ..)| **o == of).count() == 4);
+        assert!(
+            counted || cost == Cost::default(),
+            "{scope} {of}: a hold is counted in all four periods"
+        );
     }
 }
 
@@ -70,17 +100,33 @@ fn money_adds_up(state: &State) {
     for job in state.jobs.values() {
         if let Some(admission) = &job.admission {
             assert!(admission.hold.left.money.0 >= 0);
-            assert_eq!(admission.hold.account, state.account_of(ScopeId::User(job.owner)), "a job's tenant pays for it");
+            assert_eq!(
+                admission.hold.account,
+                state.account_of(ScopeId::User(job.owner)),
+                "a job's tenant pays for it"
+            );
             *held.entry(admission.hold.account).or_default() += admission.hold.left.money.0;
         }
     }
     for (account, balance) in state.accounts.iter() {
-        assert_eq!(balance.held, Micros(held.remove(&account).unwrap_or(0)), "{account}: held is the sum of holds");
+        assert_eq!(
+            balance.held,
+            Micros(held.remove(&account).unwrap_or(0)),
+            "{account}: held is the sum of holds"
+        );
     }
     assert!(held.values().all(|&money| money == 0));
-    let total = state.tree.get(ScopeId::Platform).map(|platform| platform.spending.at(&Of::All, tenure_domain::time::Period::Total, Default::default()));
+    let total = state.tree.get(ScopeId::Platform).map(|platform| {
+        platform
+            .spending
+            .at(&Of::All, tenure_domain::time::Period::Total, Default::default())
+    });
     if let Some(total) = total {
-        assert_eq!(total.spent.money, state.accounts.get(AccountId::Revenue).posted, "all that was spent was earned");
+        assert_eq!(
+            total.spent.money,
+            state.accounts.get(AccountId::Revenue).posted,
+            "all that was spent was earned"
+        );
     }
 }
 
@@ -88,48 +134,121 @@ fn devices_are_given_once(state: &State) {
     let mut uuids = BTreeSet::new();
     let mut seen: BTreeSet<AllocationId> = BTreeSet::new();
     for node in state.fleet.nodes() {
-        let here: Vec<_> = state.fleet.allocations().filter(|allocation| allocation.node == node.id).collect();
-        assert_eq!(node.allocations, here.iter().map(|allocation| allocation.id).collect(), "{}: allocations", node.name);
+        let here: Vec<_> = state
+            .fleet
+            .allocations()
+            .filter(|allocation| allocation.node == node.id)
+            .collect();
+        assert_eq!(
+            node.allocations,
+            here.iter().map(|allocation| allocation.id).collect(),
+            "{}: allocations",
+            node.name
+        );
         seen.extend(&node.allocations);
-        assert_eq!(node.used_cpu_milli, here.iter().map(|allocation| allocation.cpu_milli).sum::<u32>());
-        assert_eq!(node.used_memory_mib, here.iter().map(|allocation| allocation.memory_mib).sum::<u64>());
-        assert!(node.status != NodeStatus::Lost || here.is_empty(), "nothing runs on a lost node");
+        assert_eq!(
+            node.used_cpu_milli,
+            here.iter().map(|allocation| allocation.cpu_milli).sum::<u32>()
+        );
+        assert_eq!(
+            node.used_memory_mib,
+            here.iter().map(|allocation| allocation.memory_mib).sum::<u64>()
+        );
+        assert!(
+            node.status != NodeStatus::Lost || here.is_empty(),
+            "nothing runs on a lost node"
+        );
         for gpu in &node.gpus {
             if gpu.present && node.status != NodeStatus::Lost {
-                assert!(uuids.insert(gpu.facts.uuid.clone()), "GPU {} is on two nodes", gpu.facts.uuid);
+                assert!(
+                    uuids.insert(gpu.facts.uuid.clone()),
+                    "GPU {} is on two nodes",
+                    gpu.facts.uuid
+                );
             }
-            let slices: Vec<_> = here.iter().flat_map(|a| a.slices.iter().map(move |slice| (a.id, slice))).filter(|(_, slice)| slice.gpu == gpu.id).collect();
-            assert_eq!(gpu.used_vram_mib, slices.iter().map(|(_, slice)| slice.vram_mib).sum::<u64>(), "{}", gpu.id);
-            assert_eq!(gpu.used_permille, slices.iter().map(|(_, slice)| u32::from(slice.compute_permille)).sum::<u32>(), "{}", gpu.id);
+            let slices: Vec<_> = here
+                .iter()
+                .flat_map(|a| a.slices.iter().map(move |slice| (a.id, slice)))
+                .filter(|(_, slice)| slice.gpu == gpu.id)
+                .collect();
+            assert_eq!(
+                gpu.used_vram_mib,
+                slices.iter().map(|(_, slice)| slice.vram_mib).sum::<u64>(),
+                "{}",
+                gpu.id
+            );
+            assert_eq!(
+                gpu.used_permille,
+                slices
+                    .iter()
+                    .map(|(_, slice)| u32::from(slice.compute_permille))
+                    .sum::<u32>(),
+                "{}",
+                gpu.id
+            );
             let holders: BTreeSet<AllocationId> = slices.iter().map(|(id, _)| *id).collect();
             assert_eq!(gpu.holders.iter().copied().collect::<BTreeSet<_>>(), holders);
             assert_eq!(gpu.holders.len(), holders.len());
-            assert!(gpu.used_permille <= 1000 && gpu.used_vram_mib <= gpu.facts.vram_mib, "{} is over-committed", gpu.id);
-            assert!(gpu.present || !gpu.holders.is_empty(), "a GPU that is gone and free is forgotten");
+            assert!(
+                gpu.used_permille <= 1000 && gpu.used_vram_mib <= gpu.facts.vram_mib,
+                "{} is over-committed",
+                gpu.id
+            );
+            assert!(
+                gpu.present || !gpu.holders.is_empty(),
+                "a GPU that is gone and free is forgotten"
+            );
         }
         let slices = here.iter().flat_map(|allocation| &allocation.slices);
-        assert!(slices.into_iter().all(|slice| node.gpu(slice.gpu).is_some()), "slices are of known GPUs");
+        assert!(
+            slices.into_iter().all(|slice| node.gpu(slice.gpu).is_some()),
+            "slices are of known GPUs"
+        );
     }
-    assert_eq!(seen.len(), state.fleet.allocations().count(), "every allocation stands on a node");
+    assert_eq!(
+        seen.len(),
+        state.fleet.allocations().count(),
+        "every allocation stands on a node"
+    );
 }
 
 fn jobs_are_where_their_phase_says(state: &State) {
-    let queue: BTreeSet<QueueKey> = state.jobs.values().filter(|job| job.phase == Phase::Queued).map(|job| QueueKey(std::cmp::Reverse(job.spec.priority), job.id)).collect();
+    let queue: BTreeSet<QueueKey> = state
+        .jobs
+        .values()
+        .filter(|job| job.phase == Phase::Queued)
+        .map(|job| QueueKey(std::cmp::Reverse(job.spec.priority), job.id))
+        .collect();
     assert_eq!(state.queue, queue, "the queue is the waiting jobs");
     let mut by_owner: BTreeMap<UserId, BTreeSet<_>> = BTreeMap::new();
     for (id, job) in &state.jobs {
         assert_eq!(*id, job.id);
         by_owner.entry(job.owner).or_default().insert(*id);
         let waits = job.phase == Phase::Queued;
-        assert_eq!(job.admission.is_none(), waits, "{id}: only what does not wait is admitted");
-        assert_eq!(job.allocation.is_none(), waits, "{id}: only what does not wait is placed");
-        let allocation = job.allocation.map(|allocation| state.fleet.allocation(allocation).expect("a living allocation"));
-        assert!(allocation.is_none_or(|allocation| allocation.job == *id && allocation.attempt == job.attempt));
+        assert_eq!(
+            job.admission.is_none(),
+            waits,
+            "{id}: only what does not wait is admitted"
+        );
+        assert_eq!(
+            job.allocation.is_none(),
+            waits,
+            "{id}: only what does not wait is placed"
+        );
+        let allocation = job
+            .allocation
+            .map(|allocation| state.fleet.allocation(allocation).expect("a living allocation"));
+        assert!(
+            allocation.is_none_or(|allocation| allocation.job == *id && allocation.attempt == job.attempt)
+        );
         assert!(job.attempt <= job.spec.max_attempts && job.attempt >= 1);
         assert!(!waits || job.stop.is_none(), "what waits is not being stopped");
     }
     assert_eq!(state.jobs_by_owner, by_owner);
-    assert_eq!(state.fleet.allocations().count(), state.jobs.values().filter(|job| job.allocation.is_some()).count());
+    assert_eq!(
+        state.fleet.allocations().count(),
+        state.jobs.values().filter(|job| job.allocation.is_some()).count()
+    );
 }
 
 fn tree_is_whole(state: &State) {
@@ -138,32 +257,63 @@ fn tree_is_whole(state: &State) {
             None => assert_eq!(scope.id, ScopeId::Platform),
             Some(parent) => {
                 assert!(scope.id.level().fits_under(parent.level()));
-                assert_eq!(state.tree.child_named(parent, &scope.name), Some(scope.id), "siblings have names of their own");
+                assert_eq!(
+                    state.tree.child_named(parent, &scope.name),
+                    Some(scope.id),
+                    "siblings have names of their own"
+                );
             }
         }
         for user in scope.roles.keys() {
             let home = state.tree.tenant_of(ScopeId::User(*user));
-            assert!(state.tree.get(ScopeId::User(*user)).is_some(), "roles are of living users");
-            assert!(home.is_none() || home == state.tree.tenant_of(scope.id), "a tenant's user holds roles inside that tenant alone");
+            assert!(
+                state.tree.get(ScopeId::User(*user)).is_some(),
+                "roles are of living users"
+            );
+            assert!(
+                home.is_none() || home == state.tree.tenant_of(scope.id),
+                "a tenant's user holds roles inside that tenant alone"
+            );
         }
     }
-    assert!(state.secrets.keys().all(|(scope, _)| state.tree.get(*scope).is_some()), "secrets are of living scopes");
+    assert!(
+        state
+            .secrets
+            .keys()
+            .all(|(scope, _)| state.tree.get(*scope).is_some()),
+        "secrets are of living scopes"
+    );
 }
 
 /// Two tenants share a device at `fenced` or above on both sides, or by consent of both; asked when a job is placed.
 pub fn neighbours_agree(state: &State, placed: &Event) {
-    let Event::JobPlaced { job, allocation } = placed else { return };
+    let Event::JobPlaced { job, allocation } = placed else {
+        return;
+    };
     let tenant = |job: &Job| state.tree.tenant_of(ScopeId::User(job.owner));
     let words = |job: &Job| {
-        let chain: Vec<_> = ancestors(state, job.owner).into_iter().filter_map(|id| state.tree.get(id)).collect();
-        let consent = chain.iter().find_map(|scope| scope.policy.share_guarded).unwrap_or(false);
-        let least = chain.iter().filter_map(|scope| scope.policy.min_isolation).max().unwrap_or(Isolation::Guarded);
+        let chain: Vec<_> = ancestors(state, job.owner)
+            .into_iter()
+            .filter_map(|id| state.tree.get(id))
+            .collect();
+        let consent = chain
+            .iter()
+            .find_map(|scope| scope.policy.share_guarded)
+            .unwrap_or(false);
+        let least = chain
+            .iter()
+            .filter_map(|scope| scope.policy.min_isolation)
+            .max()
+            .unwrap_or(Isolation::Guarded);
         (consent, least.max(job.spec.demand.isolation))
     };
     let mine = &state.jobs[job];
     let node = state.fleet.node(allocation.node).expect("a known node");
     if !allocation.slices.is_empty() {
-        assert!(allocation.isolation >= words(mine).1, "{job}: weaker than its policy or its demand");
+        assert!(
+            allocation.isolation >= words(mine).1,
+            "{job}: weaker than its policy or its demand"
+        );
     }
     for slice in &allocation.slices {
         let gpu = node.gpu(slice.gpu).expect("a known GPU");
@@ -171,11 +321,22 @@ pub fn neighbours_agree(state: &State, placed: &Event) {
         for other in gpu.holders.iter().filter(|&&holder| holder != allocation.id) {
             let neighbour = state.fleet.allocation(*other).expect("a living allocation");
             let theirs = &state.jobs[&neighbour.job];
-            let fenced = allocation.isolation >= Isolation::Fenced && neighbour.isolation >= Isolation::Fenced;
+            let fenced =
+                allocation.isolation >= Isolation::Fenced && neighbour.isolation >= Isolation::Fenced;
             let agreed = words(mine).0 && words(theirs).0;
-            assert!(tenant(mine) == tenant(theirs) || fenced || agreed, "two tenants share {} without walls or consent", gpu.id);
-            assert!(neighbour.isolation >= words(mine).1 && allocation.isolation >= words(theirs).1, "a neighbour is too weak");
-            assert!(allocation.isolation != Isolation::Exclusive, "exclusive and shared at once");
+            assert!(
+                tenant(mine) == tenant(theirs) || fenced || agreed,
+                "two tenants share {} without walls or consent",
+                gpu.id
+            );
+            assert!(
+                neighbour.isolation >= words(mine).1 && allocation.isolation >= words(theirs).1,
+                "a neighbour is too weak"
+            );
+            assert!(
+                allocation.isolation != Isolation::Exclusive,
+                "exclusive and shared at once"
+            );
         }
     }
 }

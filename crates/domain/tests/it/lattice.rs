@@ -29,7 +29,8 @@ fn rights(state: &State, masks: &[u32]) -> BTreeMap<(UserId, ScopeId), u32> {
         let mut next = Some(scope.id);
         while let Some(place) = next.and_then(|id| state.tree.get(id)) {
             for (user, roles) in &place.roles {
-                *all.entry((*user, scope.id)).or_default() |= roles.iter().fold(0, |sum, &role| sum | masks[role as usize]);
+                *all.entry((*user, scope.id)).or_default() |=
+                    roles.iter().fold(0, |sum, &role| sum | masks[role as usize]);
             }
             next = place.parent;
         }
@@ -59,17 +60,68 @@ fn start() -> World {
 
 fn random_wish(world: &World, chance: &mut Chance, n: u64) -> (Actor, Wish) {
     let scopes: Vec<ScopeId> = world.state.tree.iter().map(|scope| scope.id).collect();
-    let users: Vec<UserId> = scopes.iter().filter_map(|id| if let ScopeId::User(user) = id { Some(*user) } else { None }).collect();
+    let users: Vec<UserId> = scopes
+        .iter()
+        .filter_map(|id| {
+            if let ScopeId::User(user) = id {
+                Some(*user)
+            } else {
+                None
+            }
+        })
+        .collect();
     let (scope, user, role) = (chance.of(&scopes), chance.of(&users), chance.of(Role::ALL));
-    let allow: Option<BTreeSet<Action>> = chance.one_in(4).then(|| Action::ALL.iter().copied().filter(|_| chance.one_in(2)).collect());
-    let by = Actor::User { user: chance.of(&users), key: None, allow };
+    let allow: Option<BTreeSet<Action>> = chance
+        .one_in(4)
+        .then(|| Action::ALL.iter().copied().filter(|_| chance.one_in(2)).collect());
+    let by = Actor::User {
+        user: chance.of(&users),
+        key: None,
+        allow,
+    };
     let wish = match chance.below(10) {
         0..3 => Wish::GrantRole { scope, user, role },
-        3 => Wish::RevokeRole { scope, user, role },
-        4 | 5 => Wish::CreateUser { parent: scope, name: format!("u{n}"), kind: UserKind::Service, identity: None, role: Some(role) },
-        6 => Wish::CreateKey { user, label: "k".into(), digest: digest(1000 + n), expires: None, allow: chance.one_in(2).then(|| [Action::ScopeRead, Action::KeyManage].into()) },
-        7 => Wish::SetIdentity { user, identity: Some(Identity { issuer: "https://id".into(), subject: "me".into() }) },
-        _ => Wish::Move { scope, parent: chance.of(&scopes) },
+        3 => {
+            let held: Vec<_> = world
+                .state
+                .tree
+                .iter()
+                .flat_map(|s| {
+                    s.roles
+                        .iter()
+                        .flat_map(move |(user, roles)| roles.iter().map(move |role| (s.id, *user, *role)))
+                })
+                .collect();
+            let (scope, user, role) = chance.of(&held);
+            Wish::RevokeRole { scope, user, role }
+        }
+        4 | 5 => Wish::CreateUser {
+            parent: scope,
+            name: format!("u{n}"),
+            kind: UserKind::Service,
+            identity: None,
+            role: Some(role),
+        },
+        6 => Wish::CreateKey {
+            user,
+            label: "k".into(),
+            digest: digest(1000 + n),
+            expires: None,
+            allow: chance
+                .one_in(2)
+                .then(|| [Action::ScopeRead, Action::KeyManage].into()),
+        },
+        7 => Wish::SetIdentity {
+            user,
+            identity: Some(Identity {
+                issuer: "https://id".into(),
+                subject: "me".into(),
+            }),
+        },
+        _ => Wish::Move {
+            scope,
+            parent: chance.of(&scopes),
+        },
     };
     (by, wish)
 }
@@ -84,7 +136,14 @@ fn nobody_gains_what_the_grantor_lacked() {
     for seed in first..first + sequences {
         let mut replay = Replay { seed, step: 0 };
         let mut chance = Chance::new(seed);
-        let mut world = World { state: template.state.clone(), now: template.now, next: template.next, thorough: false, retired: vec![], root: template.root };
+        let mut world = World {
+            state: template.state.clone(),
+            now: template.now,
+            next: template.next,
+            thorough: false,
+            retired: vec![],
+            root: template.root,
+        };
         let mut before = rights(&world.state, &masks);
         for step in 0..10 {
             replay.step = step;
@@ -92,30 +151,56 @@ fn nobody_gains_what_the_grantor_lacked() {
             let Some(actor) = by.user_id() else { continue };
             let Actor::User { allow, .. } = &by else { continue };
             let key = allow.as_ref().map_or(u32::MAX, bits);
+            let known: BTreeSet<ScopeId> = world.state.tree.iter().map(|scope| scope.id).collect();
             if world.act(by.clone(), wish.clone()).is_err() {
                 continue;
             }
             let after = rights(&world.state, &masks);
             for ((user, scope), has) in &after {
-                let gained = has & !right(&before, *user, *scope);
+                // At a scope that is new, what reaches it from its parent is nobody's gain.
+                let held = match &wish {
+                    Wish::CreateUser { parent, .. } if !known.contains(scope) => {
+                        right(&before, *user, *parent)
+                    }
+                    _ => right(&before, *user, *scope),
+                };
+                let gained = has & !held;
                 let Wish::Move { parent, .. } = &wish else {
-                    let lacked = gained & !(right(&before, actor, *scope) & key);
-                    assert_eq!(lacked, 0, "{user} gained {lacked:#b} at {scope}, which {actor} lacked: {wish:?}");
+                    let there = if known.contains(scope) {
+                        *scope
+                    } else {
+                        world
+                            .state
+                            .tree
+                            .get(*scope)
+                            .and_then(|scope| scope.parent)
+                            .unwrap_or(*scope)
+                    };
+                    let lacked = gained & !(right(&before, actor, there) & key);
+                    assert_eq!(
+                        lacked, 0,
+                        "{user} gained {lacked:#b} at {scope}, which {actor} lacked: {wish:?}"
+                    );
                     continue;
                 };
                 // A moved scope comes under those who are above its new place, and under nobody else.
-                assert_eq!(gained & !right(&before, *user, *parent), 0, "{user} gained at {scope} by a move: {wish:?}");
+                assert_eq!(
+                    gained & !right(&before, *user, *parent),
+                    0,
+                    "{user} gained at {scope} by a move: {wish:?}"
+                );
             }
-            match &wish {
-                Wish::CreateKey { user, allow: asked, .. } | Wish::SetIdentity { user, .. } if matches!(wish, Wish::SetIdentity { .. }) || *user != actor => {
-                    let _ = asked_within(&wish, key);
-                    for ((whose, scope), has) in &before {
-                        assert!(whose != user || *user == actor || has & !right(&before, actor, *scope) == 0, "{actor} became {user}, who may more at {scope}");
-                    }
-                    assert!(!matches!(wish, Wish::SetIdentity { .. }) || key == u32::MAX, "a limited key made an unlimited login");
+            if let Wish::CreateKey { user, .. } | Wish::SetIdentity { user, .. } = &wish {
+                for ((whose, scope), has) in before.iter().filter(|_| *user != actor) {
+                    assert!(
+                        whose != user || has & !right(&before, actor, *scope) == 0,
+                        "{actor} became {user}, who may more at {scope}"
+                    );
                 }
-                Wish::CreateKey { .. } => assert!(asked_within(&wish, key), "a limited key made a wider one"),
-                _ => {}
+                assert!(
+                    within_key(&wish, key),
+                    "a limited key made something wider: {wish:?}"
+                );
             }
             let name = match &wish {
                 Wish::GrantRole { .. } => "grant",
@@ -130,14 +215,18 @@ fn nobody_gains_what_the_grantor_lacked() {
         }
     }
     println!("{sequences} sequences, accepted: {accepted:?}");
-    assert!(sequences < 1000 || (accepted.len() == 6 && accepted.values().all(|&n| n > sequences / 100)), "{accepted:?}");
+    assert!(
+        sequences < 1000 || (accepted.len() == 6 && accepted.values().all(|&n| n > sequences / 100)),
+        "{accepted:?}"
+    );
 }
 
-fn asked_within(wish: &Wish, key: u32) -> bool {
+fn within_key(wish: &Wish, key: u32) -> bool {
     match wish {
-        Wish::CreateKey { allow: Some(asked), .. } => bits(asked) & !key == 0,
-        Wish::CreateKey { allow: None, .. } => key == u32::MAX,
-        _ => true,
+        Wish::CreateKey {
+            allow: Some(asked), ..
+        } => bits(asked) & !key == 0,
+        _ => key == u32::MAX,
     }
 }
 
@@ -146,11 +235,30 @@ fn effective_is_roles_above_and_oneself() {
     let world = start();
     let masks: Vec<u32> = Role::ALL.iter().map(|&role| bits(permitted(role))).collect();
     let all = rights(&world.state, &masks);
-    let own = bits(&[Action::ScopeRead, Action::KeyManage, Action::JobRead, Action::JobStop, Action::CostRead, Action::SecretWrite].into());
+    let own = bits(
+        &[
+            Action::ScopeRead,
+            Action::KeyManage,
+            Action::JobRead,
+            Action::JobStop,
+            Action::CostRead,
+            Action::SecretWrite,
+        ]
+        .into(),
+    );
     for scope in world.state.tree.iter() {
-        for user in world.state.tree.iter().filter_map(|s| if let ScopeId::User(user) = s.id { Some(user) } else { None }) {
+        for user in world.state.tree.iter().filter_map(|s| {
+            if let ScopeId::User(user) = s.id {
+                Some(user)
+            } else {
+                None
+            }
+        }) {
             let own = if scope.id == ScopeId::User(user) { own } else { 0 };
-            assert_eq!(bits(&effective(&world.state.tree, user, scope.id)), right(&all, user, scope.id) | own);
+            assert_eq!(
+                bits(&effective(&world.state.tree, user, scope.id)),
+                right(&all, user, scope.id) | own
+            );
         }
     }
 }
@@ -169,16 +277,45 @@ struct Ids {
 fn wishes(ids: &Ids, mine: ScopeId, me: UserId) -> Vec<Wish> {
     let home = ScopeId::User(ids.user);
     let (node, role) = (ids.node, Role::Member);
-    let identity = Some(Identity { issuer: "https://id".into(), subject: "x".into() });
+    let identity = Some(Identity {
+        issuer: "https://id".into(),
+        subject: "x".into(),
+    });
     let mut all = vec![
-        Wish::CreateSubscriber { tenant: ids.tenant, name: "x".into() },
-        Wish::SetIdentity { user: ids.user, identity },
-        Wish::GrantRole { scope: mine, user: ids.user, role },
-        Wish::RevokeRole { scope: mine, user: ids.user, role },
-        Wish::CreateKey { user: ids.user, label: "k".into(), digest: digest(9), expires: None, allow: None },
+        Wish::CreateSubscriber {
+            tenant: ids.tenant,
+            name: "x".into(),
+        },
+        Wish::SetIdentity {
+            user: ids.user,
+            identity,
+        },
+        Wish::GrantRole {
+            scope: mine,
+            user: ids.user,
+            role,
+        },
+        Wish::RevokeRole {
+            scope: mine,
+            user: ids.user,
+            role,
+        },
+        Wish::CreateKey {
+            user: ids.user,
+            label: "k".into(),
+            digest: digest(9),
+            expires: None,
+            allow: None,
+        },
         Wish::RevokeKey { key: ids.key },
-        Wish::Move { scope: ScopeId::User(me), parent: ids.tenant },
-        Wish::ReportInventory { node, inventory: inventory(1000, 1000, vec![]) },
+        Wish::Move {
+            scope: ScopeId::User(me),
+            parent: ids.tenant,
+        },
+        Wish::ReportInventory {
+            node,
+            inventory: inventory(1000, 1000, vec![]),
+        },
         Wish::LoseNode { node },
         Wish::ReturnNode { node },
         Wish::CordonNode { node },
@@ -186,33 +323,87 @@ fn wishes(ids: &Ids, mine: ScopeId, me: UserId) -> Vec<Wish> {
         Wish::AddNodeKey { node, key: digest(7) },
         Wish::RevokeNodeKey { node, key: digest(7) },
         Wish::RemoveNode { node },
-        Wish::Submit { owner: ids.user, spec: Arc::new(spec("x", cpu(100), 10)) },
-        Wish::Stop { job: ids.job, reason: StopReason::Cancelled },
-        Wish::Observe { node, allocation: ids.allocation, observation: Observation::Running },
-        Wish::Meter { node, ran: vec![(ids.allocation, 5000)] },
+        Wish::Submit {
+            owner: ids.user,
+            spec: Arc::new(spec("x", cpu(100), 10)),
+        },
+        Wish::Stop {
+            job: ids.job,
+            reason: StopReason::Cancelled,
+        },
+        Wish::Observe {
+            node,
+            allocation: ids.allocation,
+            observation: Observation::Running,
+        },
+        Wish::Meter {
+            node,
+            ran: vec![(ids.allocation, 5000)],
+        },
     ];
     for scope in [ids.tenant, ids.sub, home] {
         all.extend([
-            Wish::CreateUser { parent: scope, name: "x".into(), kind: UserKind::Person, identity: None, role: Some(role) },
+            Wish::CreateUser {
+                parent: scope,
+                name: "x".into(),
+                kind: UserKind::Person,
+                identity: None,
+                role: Some(role),
+            },
             Wish::Suspend { scope },
             Wish::Resume { scope },
             Wish::Move { scope, parent: mine },
             Wish::Close { scope },
-            Wish::GrantRole { scope, user: me, role },
-            Wish::RevokeRole { scope, user: me, role },
-            Wish::SetQuota { scope, quota: amounts(&[("jobs", 1)]), revision: None },
-            Wish::SetBudgets { scope, budgets: vec![], revision: Some(1) },
-            Wish::SetPolicy { scope, policy: Default::default(), revision: None },
-            Wish::SetRules { scope, rules: String::new(), revision: None },
-            Wish::StoreSecret { scope, name: "token".into(), secret: SecretId(5) },
-            Wish::EraseSecret { scope, name: "token".into() },
+            Wish::GrantRole {
+                scope,
+                user: me,
+                role,
+            },
+            Wish::RevokeRole {
+                scope,
+                user: me,
+                role,
+            },
+            Wish::SetQuota {
+                scope,
+                quota: amounts(&[("jobs", 1)]),
+                revision: None,
+            },
+            Wish::SetBudgets {
+                scope,
+                budgets: vec![],
+                revision: Some(1),
+            },
+            Wish::SetPolicy {
+                scope,
+                policy: Default::default(),
+                revision: None,
+            },
+            Wish::SetRules {
+                scope,
+                rules: String::new(),
+                revision: None,
+            },
+            Wish::StoreSecret {
+                scope,
+                name: "token".into(),
+                secret: SecretId(5),
+            },
+            Wish::EraseSecret {
+                scope,
+                name: "token".into(),
+            },
         ]);
     }
     all
 }
 
 fn name_of(wish: &Wish) -> String {
-    format!("{wish:?}").split([' ', '{']).next().unwrap_or_default().to_owned()
+    format!("{wish:?}")
+        .split([' ', '{'])
+        .next()
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[test]
@@ -224,10 +415,40 @@ fn foreign_objects_answer_like_absent_ones() {
     let node = world.node("n1", inventory(8000, 8000, vec![gpu("u1", "A10", 24_000, &[])]));
     let job = world.submit(user, spec("theirs", cpu(100), 100)).expect("a job");
     let (allocation, _) = world.allocation(job).expect("it started");
-    let made = world.by(user, Wish::CreateKey { user, label: "k".into(), digest: digest(55), expires: None, allow: None }).expect("a key");
-    let Some(Event::KeyCreated { key }) = made.first() else { panic!("no key") };
-    world.by(user, Wish::StoreSecret { scope: ScopeId::User(user), name: "token".into(), secret: SecretId(world.next) }).expect("a secret");
-    let foreign = Ids { tenant, sub, user, key: key.id, job, node, allocation };
+    let made = world
+        .by(
+            user,
+            Wish::CreateKey {
+                user,
+                label: "k".into(),
+                digest: digest(55),
+                expires: None,
+                allow: None,
+            },
+        )
+        .expect("a key");
+    let Some(Event::KeyCreated { key }) = made.first() else {
+        panic!("no key")
+    };
+    world
+        .by(
+            user,
+            Wish::StoreSecret {
+                scope: ScopeId::User(user),
+                name: "token".into(),
+                secret: SecretId(world.next),
+            },
+        )
+        .expect("a secret");
+    let foreign = Ids {
+        tenant,
+        sub,
+        user,
+        key: key.id,
+        job,
+        node,
+        allocation,
+    };
     let absent = Ids {
         tenant: ScopeId::Tenant(TenantId(11)),
         sub: ScopeId::Subscriber(SubscriberId(12)),
@@ -237,27 +458,59 @@ fn foreign_objects_answer_like_absent_ones() {
         node: NodeId(16),
         allocation: AllocationId(17),
     };
-    let mine = world.state.tree.child_named(ScopeId::Platform, "acme").expect("a tenant");
+    let mine = world
+        .state
+        .tree
+        .child_named(ScopeId::Platform, "acme")
+        .expect("a tenant");
     let actors = ["owner", "operator"].map(|name| world.state.tree.child_named(mine, name).expect("a user"));
     let mut named = BTreeSet::new();
     for actor in actors {
-        let ScopeId::User(me) = actor else { panic!("not a user") };
-        let limited = Actor::User { user: me, key: None, allow: Some([Action::ScopeRead, Action::JobStop].into()) };
+        let ScopeId::User(me) = actor else {
+            panic!("not a user")
+        };
+        let limited = Actor::User {
+            user: me,
+            key: None,
+            allow: Some([Action::ScopeRead, Action::JobStop].into()),
+        };
         for by in [Actor::user(me), limited, Actor::Node(NodeId(99))] {
-            for (theirs, nobodys) in wishes(&foreign, mine, me).into_iter().zip(wishes(&absent, mine, me)) {
+            for (theirs, nobodys) in wishes(&foreign, mine, me)
+                .into_iter()
+                .zip(wishes(&absent, mine, me))
+            {
                 named.insert(name_of(&theirs));
-                let ask = |wish: Wish| decide(&world.state, &Command { at: world.now, by: by.clone(), ids: world.next, wish });
+                let ask = |wish: Wish| {
+                    decide(
+                        &world.state,
+                        &Command {
+                            at: world.now,
+                            by: by.clone(),
+                            ids: world.next,
+                            wish,
+                        },
+                    )
+                };
                 let shown = format!("{theirs:?}");
                 let (there, nowhere) = (ask(theirs), ask(nobodys));
                 assert_eq!(there, nowhere, "{by}: {shown}");
-                assert!(there.as_ref().err().is_some() || there == Ok(vec![]), "{by}: {shown}");
+                assert!(
+                    there.as_ref().err().is_some() || there == Ok(vec![]),
+                    "{by}: {shown}"
+                );
             }
         }
     }
     // Every wish that takes an id is asked above.
     let source = include_str!("../../src/command.rs");
-    let source = &source[source.find("pub enum Wish").expect("the wishes")..source.find("pub enum Observation").expect("the observations")];
-    let takes_id = |line: &&str| line.contains(" { ") && ["ScopeId", "UserId", "KeyId", "JobId", "NodeId", "AllocationId"].iter().any(|id| line.contains(id));
+    let source = &source[source.find("pub enum Wish").expect("the wishes")
+        ..source.find("pub enum Observation").expect("the observations")];
+    let takes_id = |line: &&str| {
+        line.contains(" { ")
+            && ["ScopeId", "UserId", "KeyId", "JobId", "NodeId", "AllocationId"]
+                .iter()
+                .any(|id| line.contains(id))
+    };
     for line in source.lines().filter(takes_id) {
         let name = line.trim().split(' ').next().unwrap_or_default();
         assert!(named.contains(name), "{name} is asked with a foreign id");
@@ -271,20 +524,38 @@ fn a_node_speaks_for_itself_alone() {
     let other = world.node("n2", inventory(8000, 8000, vec![]));
     let refused = [
         Wish::CreateTenant { name: "mine".into() },
-        Wish::SetPrices { prices: Default::default() },
+        Wish::SetPrices {
+            prices: Default::default(),
+        },
         Wish::CordonNode { node },
         Wish::RemoveNode { node },
         Wish::LoseNode { node: other },
-        Wish::ReportInventory { node: other, inventory: inventory(1, 1, vec![]) },
-        Wish::Schedule { after: None, limit: 10 },
+        Wish::ReportInventory {
+            node: other,
+            inventory: inventory(1, 1, vec![]),
+        },
+        Wish::Schedule {
+            after: None,
+            limit: 10,
+        },
         Wish::CountRefusals { counts: vec![] },
-        Wish::GrantRole { scope: ScopeId::Platform, user: world.root, role: Role::Owner },
+        Wish::GrantRole {
+            scope: ScopeId::Platform,
+            user: world.root,
+            role: Role::Owner,
+        },
     ];
     for wish in refused {
         assert!(world.act(Actor::Node(node), wish.clone()).is_err(), "{wish:?}");
     }
     let owner = world.root;
-    for wish in [Wish::Schedule { after: None, limit: 10 }, Wish::CountRefusals { counts: vec![] }] {
+    for wish in [
+        Wish::Schedule {
+            after: None,
+            limit: 10,
+        },
+        Wish::CountRefusals { counts: vec![] },
+    ] {
         assert!(world.by(owner, wish.clone()).is_err(), "{wish:?}");
     }
 }

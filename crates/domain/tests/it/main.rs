@@ -1,7 +1,14 @@
 //! The domain from outside: stories, properties and golden encodings, in one binary.
 
+mod bad_input;
 mod chance;
+mod golden;
 mod invariant;
+mod lattice;
 mod model;
+mod placement;
 mod property;
+mod purity;
+mod scenario;
+mod story;
 mod world;

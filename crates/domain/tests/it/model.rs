@@ -81,7 +81,20 @@ fn period_of(period: Period, at: Time) -> i64 {
                 rest -= if leap(year) { 366 } else { 365 };
                 year += 1;
             }
-            let lengths = [31, if leap(year) { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+            let lengths = [
+                31,
+                if leap(year) { 29 } else { 28 },
+                31,
+                30,
+                31,
+                30,
+                31,
+                31,
+                30,
+                31,
+                30,
+                31,
+            ];
             let mut month = 0;
             while rest >= lengths[month] {
                 rest -= lengths[month];
@@ -115,7 +128,14 @@ fn uses(spec: &JobSpec, class: Option<&str>, vram: u64) -> Vec<(String, u64)> {
     for group in groups(spec, class) {
         for (name, n) in plain {
             if n > 0 {
-                all.push((if group.is_empty() { name.to_owned() } else { format!("{name}@{group}") }, n));
+                all.push((
+                    if group.is_empty() {
+                        name.to_owned()
+                    } else {
+                        format!("{name}@{group}")
+                    },
+                    n,
+                ));
             }
         }
     }
@@ -133,11 +153,17 @@ fn limit_of(budget: &Budget) -> String {
 
 impl Model {
     fn place(&self, id: ScopeId) -> &Place {
-        self.places.iter().find(|place| place.id == id).expect("the model knows the scope")
+        self.places
+            .iter()
+            .find(|place| place.id == id)
+            .expect("the model knows the scope")
     }
 
     fn place_mut(&mut self, id: ScopeId) -> &mut Place {
-        self.places.iter_mut().find(|place| place.id == id).expect("the model knows the scope")
+        self.places
+            .iter_mut()
+            .find(|place| place.id == id)
+            .expect("the model knows the scope")
     }
 
     fn up(&self, id: ScopeId) -> Vec<ScopeId> {
@@ -149,36 +175,66 @@ impl Model {
     }
 
     fn tenant(&self, owner: UserId) -> Option<ScopeId> {
-        self.up(ScopeId::User(owner)).into_iter().find(|id| matches!(id, ScopeId::Tenant(_)))
+        self.up(ScopeId::User(owner))
+            .into_iter()
+            .find(|id| matches!(id, ScopeId::Tenant(_)))
     }
 
     fn below(&self, scope: ScopeId) -> Vec<&Work> {
-        self.works.iter().filter(|work| self.up(ScopeId::User(work.owner)).contains(&scope)).collect()
+        self.works
+            .iter()
+            .filter(|work| self.up(ScopeId::User(work.owner)).contains(&scope))
+            .collect()
     }
 
     fn used(&self, below: &[&Work], meter: &str) -> u64 {
         let running = below.iter().filter_map(|work| work.running.as_ref());
-        running.flat_map(|(uses, ..)| uses).filter(|(name, _)| name == meter).map(|(_, n)| n).sum()
+        running
+            .flat_map(|(uses, ..)| uses)
+            .filter(|(name, _)| name == meter)
+            .map(|(_, n)| n)
+            .sum()
     }
 
     fn held(&self, below: &[&Work], group: &str) -> (i128, u128) {
-        let mine = below.iter().filter_map(|work| work.running.as_ref()).filter(|(_, groups, ..)| groups.iter().any(|g| g == group));
-        mine.fold((0, 0), |sum, (_, _, money, gpu_ms)| (sum.0 + money, sum.1 + gpu_ms))
+        let mine = below
+            .iter()
+            .filter_map(|work| work.running.as_ref())
+            .filter(|(_, groups, ..)| groups.iter().any(|g| g == group));
+        mine.fold((0, 0), |sum, (_, _, money, gpu_ms)| {
+            (sum.0 + money, sum.1 + gpu_ms)
+        })
     }
 
     fn spent(&self, scope: ScopeId, group: &str, period: Period, now: Time) -> (i128, u128) {
         let index = period_of(period, now);
-        let mine = self.charges.iter().filter(|c| c.scopes.contains(&scope) && c.groups.iter().any(|g| g == group) && period_of(period, c.at) == index);
+        let mine = self.charges.iter().filter(|c| {
+            c.scopes.contains(&scope)
+                && c.groups.iter().any(|g| g == group)
+                && period_of(period, c.at) == index
+        });
         mine.fold((0, 0), |sum, c| (sum.0 + c.money, sum.1 + c.gpu_ms))
     }
 
     fn hourly(&self, spec: &JobSpec, class: Option<&str>, vram: u64) -> i128 {
         let up = |price: i64, milli: u64| (i128::from(price) * i128::from(milli) + 999) / 1000;
         let demand = &spec.demand;
-        let mut sum = up(self.prices.cpu_hour_micros, demand.cpu_milli.into()) + up(self.prices.memory_gib_hour_micros, demand.memory_mib * 1000 / 1024);
+        let mut sum = up(self.prices.cpu_hour_micros, demand.cpu_milli.into())
+            + up(
+                self.prices.memory_gib_hour_micros,
+                demand.memory_mib * 1000 / 1024,
+            );
         if let Some(class) = class {
-            let price = self.prices.classes.get(class).copied().unwrap_or(self.prices.other);
-            sum += up(price.gpu_hour_micros, u64::from(demand.gpus) * u64::from(demand.compute_permille));
+            let price = self
+                .prices
+                .classes
+                .get(class)
+                .copied()
+                .unwrap_or(self.prices.other);
+            sum += up(
+                price.gpu_hour_micros,
+                u64::from(demand.gpus) * u64::from(demand.compute_permille),
+            );
             sum += up(price.vram_gib_hour_micros, vram * 1000 / 1024);
         }
         sum
@@ -187,11 +243,21 @@ impl Model {
     fn cost(&self, spec: &JobSpec, class: Option<&str>, vram: u64) -> (i128, u128) {
         let ms = i128::from(spec.run_time_s + u64::from(spec.grace_s)) * 1000;
         let gpu_milli = u128::from(spec.demand.gpus) * u128::from(spec.demand.compute_permille);
-        (self.hourly(spec, class, vram) * ms / 3_600_000, ms as u128 * gpu_milli / 1000)
+        (
+            self.hourly(spec, class, vram) * ms / 3_600_000,
+            ms as u128 * gpu_milli / 1000,
+        )
     }
 
     /// What forbids the job now, by quota, budget or suspension, at any scope above.
-    fn forbids(&self, owner: UserId, spec: &JobSpec, class: Option<&str>, vram: u64, now: Time) -> Option<String> {
+    fn forbids(
+        &self,
+        owner: UserId,
+        spec: &JobSpec,
+        class: Option<&str>,
+        vram: u64,
+        now: Time,
+    ) -> Option<String> {
         let (asked, cost) = (uses(spec, class, vram), self.cost(spec, class, vram));
         for id in self.up(ScopeId::User(owner)) {
             let (place, below) = (self.place(id), self.below(id));
@@ -199,7 +265,10 @@ impl Model {
                 return Some(format!("{id} is suspended"));
             }
             for (meter, limit) in &place.quota {
-                let more = asked.iter().find(|(name, _)| name == meter).map_or(0, |(_, n)| *n);
+                let more = asked
+                    .iter()
+                    .find(|(name, _)| name == meter)
+                    .map_or(0, |(_, n)| *n);
                 if more > 0 && self.used(&below, meter) + more > *limit {
                     return Some(format!("{id} quota {meter}"));
                 }
@@ -209,9 +278,16 @@ impl Model {
                 if !groups(spec, class).contains(&group) {
                     continue;
                 }
-                let (held, spent) = (self.held(&below, &group), self.spent(id, &group, budget.period, now));
-                let over_money = budget.money_micros.is_some_and(|limit| cost.0 > 0 && held.0 + spent.0 + cost.0 > i128::from(limit));
-                let over_time = budget.gpu_seconds.is_some_and(|limit| cost.1 > 0 && held.1 + spent.1 + cost.1 > u128::from(limit) * 1000);
+                let (held, spent) = (
+                    self.held(&below, &group),
+                    self.spent(id, &group, budget.period, now),
+                );
+                let over_money = budget
+                    .money_micros
+                    .is_some_and(|limit| cost.0 > 0 && held.0 + spent.0 + cost.0 > i128::from(limit));
+                let over_time = budget
+                    .gpu_seconds
+                    .is_some_and(|limit| cost.1 > 0 && held.1 + spent.1 + cost.1 > u128::from(limit) * 1000);
                 if over_money || over_time {
                     return Some(format!("{id} budget {group} {}", budget.period.as_str()));
                 }
@@ -222,61 +298,123 @@ impl Model {
 
     fn level(&self, gpu: &GpuFacts, owner: UserId, spec: &JobSpec, on: GpuId) -> Option<Isolation> {
         let whole = spec.demand.compute_permille == 1000;
-        let offered: Vec<Isolation> = gpu.isolation.keys().copied().filter(|level| *level != Isolation::Partition && (whole || *level != Isolation::Exclusive)).collect();
+        let offered: Vec<Isolation> = gpu
+            .isolation
+            .keys()
+            .copied()
+            .filter(|level| *level != Isolation::Partition && (whole || *level != Isolation::Exclusive))
+            .collect();
         let level = offered.into_iter().max()?;
         let (consent, least) = self.words(owner, spec);
-        let fine = self.works.iter().filter_map(|work| work.given.as_ref().map(|given| (work, given))).all(|(work, given)| {
-            if !given.parts.iter().any(|(gpu, ..)| *gpu == on) {
-                return true;
-            }
-            let (theirs, their_least) = self.words(work.owner, &work.spec);
-            let meet = self.tenant(owner) == self.tenant(work.owner) || (level >= Isolation::Fenced && given.level >= Isolation::Fenced) || (consent && theirs);
-            meet && given.level >= least && level >= their_least
-        });
+        let fine = self
+            .works
+            .iter()
+            .filter_map(|work| work.given.as_ref().map(|given| (work, given)))
+            .all(|(work, given)| {
+                if !given.parts.iter().any(|(gpu, ..)| *gpu == on) {
+                    return true;
+                }
+                let (theirs, their_least) = self.words(work.owner, &work.spec);
+                let meet = self.tenant(owner) == self.tenant(work.owner)
+                    || (level >= Isolation::Fenced && given.level >= Isolation::Fenced)
+                    || (consent && theirs);
+                meet && given.level >= least && level >= their_least
+            });
         (fine && level >= least).then_some(level)
     }
 
     fn words(&self, owner: UserId, spec: &JobSpec) -> (bool, Isolation) {
-        let up: Vec<&Place> = self.up(ScopeId::User(owner)).into_iter().map(|id| self.place(id)).collect();
-        let consent = up.iter().filter_map(|place| place.policy.share_guarded).next().unwrap_or(false);
+        let up: Vec<&Place> = self
+            .up(ScopeId::User(owner))
+            .into_iter()
+            .map(|id| self.place(id))
+            .collect();
+        let consent = up
+            .iter()
+            .filter_map(|place| place.policy.share_guarded)
+            .next()
+            .unwrap_or(false);
         let least = up.iter().filter_map(|place| place.policy.min_isolation).max();
-        (consent, least.unwrap_or(Isolation::Guarded).max(spec.demand.isolation))
+        (
+            consent,
+            least.unwrap_or(Isolation::Guarded).max(spec.demand.isolation),
+        )
     }
 
     /// Whether some machine has room now, and quota and budget allow it there.
     fn could_start(&self, work: &Work, now: Time) -> bool {
         let (demand, owner) = (&work.spec.demand, work.owner);
         let up: Vec<ScopeId> = self.up(ScopeId::User(owner));
-        self.machines.iter().filter(|machine| machine.status == NodeStatus::Up).any(|machine| {
-            let here: Vec<&Work> = self.works.iter().filter(|work| work.given.as_ref().is_some_and(|given| given.node == machine.id)).collect();
-            let cpu: u64 = here.iter().map(|work| u64::from(work.spec.demand.cpu_milli)).sum();
-            let memory: u64 = here.iter().map(|work| work.spec.demand.memory_mib).sum();
-            if cpu + u64::from(demand.cpu_milli) > machine.cpu || memory + demand.memory_mib > machine.memory {
-                return false;
-            }
-            if demand.gpus == 0 {
-                return self.forbids(owner, &work.spec, None, 0, now).is_none();
-            }
-            machine.gpus.iter().map(|(_, facts)| &facts.class).any(|class| {
-                let allowed = up.iter().all(|&id| self.place(id).policy.classes.as_ref().is_none_or(|classes| classes.contains(class)));
-                if !allowed || demand.class.as_ref().is_some_and(|wanted| wanted != class) {
+        self.machines
+            .iter()
+            .filter(|machine| machine.status == NodeStatus::Up)
+            .any(|machine| {
+                let here: Vec<&Work> = self
+                    .works
+                    .iter()
+                    .filter(|work| work.given.as_ref().is_some_and(|given| given.node == machine.id))
+                    .collect();
+                let cpu: u64 = here
+                    .iter()
+                    .map(|work| u64::from(work.spec.demand.cpu_milli))
+                    .sum();
+                let memory: u64 = here.iter().map(|work| work.spec.demand.memory_mib).sum();
+                if cpu + u64::from(demand.cpu_milli) > machine.cpu
+                    || memory + demand.memory_mib > machine.memory
+                {
                     return false;
                 }
-                let fitting = machine.gpus.iter().filter(|(id, facts)| {
-                    let parts: Vec<_> = here.iter().flat_map(|work| &work.given.as_ref().expect("given").parts).filter(|(gpu, ..)| gpu == id).collect();
-                    let vram = if demand.compute_permille == 1000 { facts.vram_mib.max(demand.vram_mib) } else { demand.vram_mib };
-                    let capped = up.iter().all(|&id| self.place(id).policy.max_vram_mib_per_job.is_none_or(|max| vram * u64::from(demand.gpus) <= max));
-                    facts.class == *class
-                        && capped
-                        && parts.iter().map(|(_, vram, _)| vram).sum::<u64>() + vram <= facts.vram_mib
-                        && parts.iter().map(|(.., share)| share).sum::<u64>() + u64::from(demand.compute_permille) <= 1000
-                        && self.level(facts, owner, &work.spec, *id).is_some()
-                });
-                let fitting: Vec<_> = fitting.collect();
-                let vram = if demand.compute_permille == 1000 { fitting.first().map_or(0, |(_, facts)| facts.vram_mib) } else { demand.vram_mib };
-                fitting.len() >= demand.gpus as usize && self.forbids(owner, &work.spec, Some(class), vram * u64::from(demand.gpus), now).is_none()
+                if demand.gpus == 0 {
+                    return self.forbids(owner, &work.spec, None, 0, now).is_none();
+                }
+                machine.gpus.iter().map(|(_, facts)| &facts.class).any(|class| {
+                    let allowed = up.iter().all(|&id| {
+                        self.place(id)
+                            .policy
+                            .classes
+                            .as_ref()
+                            .is_none_or(|classes| classes.contains(class))
+                    });
+                    if !allowed || demand.class.as_ref().is_some_and(|wanted| wanted != class) {
+                        return false;
+                    }
+                    let fitting = machine.gpus.iter().filter(|(id, facts)| {
+                        let parts: Vec<_> = here
+                            .iter()
+                            .flat_map(|work| &work.given.as_ref().expect("given").parts)
+                            .filter(|(gpu, ..)| gpu == id)
+                            .collect();
+                        let vram = if demand.compute_permille == 1000 {
+                            facts.vram_mib.max(demand.vram_mib)
+                        } else {
+                            demand.vram_mib
+                        };
+                        let capped = up.iter().all(|&id| {
+                            self.place(id)
+                                .policy
+                                .max_vram_mib_per_job
+                                .is_none_or(|max| vram * u64::from(demand.gpus) <= max)
+                        });
+                        facts.class == *class
+                            && capped
+                            && parts.iter().map(|(_, vram, _)| vram).sum::<u64>() + vram <= facts.vram_mib
+                            && parts.iter().map(|(.., share)| share).sum::<u64>()
+                                + u64::from(demand.compute_permille)
+                                <= 1000
+                            && self.level(facts, owner, &work.spec, *id).is_some()
+                    });
+                    let fitting: Vec<_> = fitting.collect();
+                    let vram = if demand.compute_permille == 1000 {
+                        fitting.first().map_or(0, |(_, facts)| facts.vram_mib)
+                    } else {
+                        demand.vram_mib
+                    };
+                    fitting.len() >= demand.gpus as usize
+                        && self
+                            .forbids(owner, &work.spec, Some(class), vram * u64::from(demand.gpus), now)
+                            .is_none()
+                })
             })
-        })
     }
 
     /// Takes in what happened; refuses to believe what should not have.
@@ -296,26 +434,50 @@ impl Model {
             Event::ScopeSuspended { scope } => self.place_mut(*scope).suspended = true,
             Event::ScopeResumed { scope } => self.place_mut(*scope).suspended = false,
             Event::QuotaSet { scope, quota } => {
-                let limits: Vec<(String, u64)> = quota.0.iter().map(|(meter, n)| (meter.to_string(), *n)).collect();
+                let limits: Vec<(String, u64)> =
+                    quota.0.iter().map(|(meter, n)| (meter.to_string(), *n)).collect();
                 let below = self.below(*scope);
-                let above = limits.iter().map(|(meter, limit)| (meter.clone(), self.used(&below, meter), *limit)).filter(|(_, used, limit)| used > limit);
+                let above = limits
+                    .iter()
+                    .map(|(meter, limit)| (meter.clone(), self.used(&below, meter), *limit))
+                    .filter(|(_, used, limit)| used > limit);
                 let above = above.map(|(meter, used, _)| (meter, used)).collect();
                 let place = self.place_mut(*scope);
                 (place.quota, place.above) = (limits, above);
             }
             Event::BudgetsSet { scope, budgets } => {
-                let passed = budgets.iter().filter_map(|budget| self.over(*scope, budget, now)).collect();
+                let passed = budgets
+                    .iter()
+                    .filter_map(|budget| self.over(*scope, budget, now))
+                    .collect();
                 let place = self.place_mut(*scope);
                 (place.budgets, place.passed) = (budgets.clone(), passed);
             }
             Event::PolicySet { scope, policy } => self.place_mut(*scope).policy = policy.clone(),
 
             Event::NodeJoined { node, .. } => {
-                self.machines.push(Machine { id: *node, status: NodeStatus::Up, cordoned: false, cpu: 0, memory: 0, gpus: vec![] });
+                self.machines.push(Machine {
+                    id: *node,
+                    status: NodeStatus::Up,
+                    cordoned: false,
+                    cpu: 0,
+                    memory: 0,
+                    gpus: vec![],
+                });
             }
-            Event::NodeInventoried { node, inventory, gpus } => {
-                for machine in self.machines.iter_mut().filter(|machine| machine.status == NodeStatus::Lost && machine.id != *node) {
-                    machine.gpus.retain(|(_, facts)| inventory.gpus.iter().all(|seen| seen.uuid != facts.uuid));
+            Event::NodeInventoried {
+                node,
+                inventory,
+                gpus,
+            } => {
+                for machine in self
+                    .machines
+                    .iter_mut()
+                    .filter(|machine| machine.status == NodeStatus::Lost && machine.id != *node)
+                {
+                    machine
+                        .gpus
+                        .retain(|(_, facts)| inventory.gpus.iter().all(|seen| seen.uuid != facts.uuid));
                 }
                 let machine = self.machine(*node);
                 machine.cpu = inventory.cpu_milli.into();
@@ -325,7 +487,11 @@ impl Model {
             Event::NodeLost { node } => self.machine(*node).status = NodeStatus::Lost,
             Event::NodeReturned { node } => {
                 let machine = self.machine(*node);
-                machine.status = if machine.cordoned { NodeStatus::Cordoned } else { NodeStatus::Up };
+                machine.status = if machine.cordoned {
+                    NodeStatus::Cordoned
+                } else {
+                    NodeStatus::Up
+                };
             }
             Event::NodeCordoned { node } => {
                 let machine = self.machine(*node);
@@ -338,39 +504,94 @@ impl Model {
             Event::NodeRemoved { node } => self.machines.retain(|machine| machine.id != *node),
 
             Event::JobSubmitted { job, owner, spec } => {
-                self.works.push(Work { id: *job, owner: *owner, spec: JobSpec::clone(spec), running: None, given: None });
+                self.works.push(Work {
+                    id: *job,
+                    owner: *owner,
+                    spec: JobSpec::clone(spec),
+                    running: None,
+                    given: None,
+                });
             }
             Event::JobAdmitted { job, admission } => {
                 self.admitted += 1;
-                let work = self.works.iter().find(|work| work.id == *job).expect("a known job");
+                let work = self
+                    .works
+                    .iter()
+                    .find(|work| work.id == *job)
+                    .expect("a known job");
                 let class = admission.hold.class.as_deref();
-                let vram = admission.amounts.get(&"vram_mib".parse().expect("a meter")).unwrap_or(0);
+                let vram = admission
+                    .amounts
+                    .get(&"vram_mib".parse().expect("a meter"))
+                    .unwrap_or(0);
                 let forbidden = self.forbids(work.owner, &work.spec, class, vram, now);
                 assert_eq!(forbidden, None, "{job} was admitted against a limit");
-                let (asked, cost, in_groups) = (uses(&work.spec, class, vram), self.cost(&work.spec, class, vram), groups(&work.spec, class));
-                let mut told: Vec<(String, u64)> = admission.amounts.0.iter().map(|(meter, n)| (meter.to_string(), *n)).collect();
+                let (asked, cost, in_groups) = (
+                    uses(&work.spec, class, vram),
+                    self.cost(&work.spec, class, vram),
+                    groups(&work.spec, class),
+                );
+                let mut told: Vec<(String, u64)> = admission
+                    .amounts
+                    .0
+                    .iter()
+                    .map(|(meter, n)| (meter.to_string(), *n))
+                    .collect();
                 told.sort();
                 assert_eq!(told, asked, "{job} holds what it uses");
                 let left = admission.hold.left;
-                assert_eq!((i128::from(left.money.0), u128::from(left.gpu_ms)), cost, "{job} holds what it may cost");
+                assert_eq!(
+                    (i128::from(left.money.0), u128::from(left.gpu_ms)),
+                    cost,
+                    "{job} holds what it may cost"
+                );
                 self.work(*job).running = Some((asked, in_groups, cost.0, cost.1));
             }
             Event::JobPlaced { job, allocation } => {
-                let parts = allocation.slices.iter().map(|slice| (slice.gpu, slice.vram_mib, slice.compute_permille.into())).collect();
-                let given = Given { id: allocation.id, node: allocation.node, parts, level: allocation.isolation };
+                let parts = allocation
+                    .slices
+                    .iter()
+                    .map(|slice| (slice.gpu, slice.vram_mib, slice.compute_permille.into()))
+                    .collect();
+                let given = Given {
+                    id: allocation.id,
+                    node: allocation.node,
+                    parts,
+                    level: allocation.isolation,
+                };
                 self.work(*job).given = Some(given);
             }
             Event::UsageMetered { charges, .. } => {
                 for charge in charges {
-                    let (owner, id) = (self.work(charge.job).owner, self.work(charge.job).given.as_ref().map(|given| given.id));
-                    assert_eq!(id, Some(charge.allocation), "a charge is of the job's own allocation");
+                    let (owner, id) = (
+                        self.work(charge.job).owner,
+                        self.work(charge.job).given.as_ref().map(|given| given.id),
+                    );
+                    assert_eq!(
+                        id,
+                        Some(charge.allocation),
+                        "a charge is of the job's own allocation"
+                    );
                     let scopes = self.up(ScopeId::User(owner));
-                    let running = self.work(charge.job).running.as_mut().expect("what is charged runs");
+                    let running = self
+                        .work(charge.job)
+                        .running
+                        .as_mut()
+                        .expect("what is charged runs");
                     let (money, gpu_ms) = (i128::from(charge.cost.money.0), u128::from(charge.cost.gpu_ms));
-                    assert!(money >= 0 && money <= running.2 && gpu_ms <= running.3, "a charge passes its hold");
+                    assert!(
+                        money >= 0 && money <= running.2 && gpu_ms <= running.3,
+                        "a charge passes its hold"
+                    );
                     (running.2, running.3) = (running.2 - money, running.3 - gpu_ms);
                     let groups = running.1.clone();
-                    self.charges.push(Charged { at: now, scopes, groups, money, gpu_ms });
+                    self.charges.push(Charged {
+                        at: now,
+                        scopes,
+                        groups,
+                        money,
+                        gpu_ms,
+                    });
                 }
             }
             Event::JobRequeued { job, .. } => {
@@ -383,22 +604,43 @@ impl Model {
     }
 
     fn add(&mut self, id: ScopeId, parent: Option<ScopeId>) {
-        self.places.push(Place { id, parent, suspended: false, quota: vec![], budgets: vec![], policy: Policy::default(), above: vec![], passed: vec![] });
+        self.places.push(Place {
+            id,
+            parent,
+            suspended: false,
+            quota: vec![],
+            budgets: vec![],
+            policy: Policy::default(),
+            above: vec![],
+            passed: vec![],
+        });
     }
 
     fn work(&mut self, job: JobId) -> &mut Work {
-        self.works.iter_mut().find(|work| work.id == job).expect("a known job")
+        self.works
+            .iter_mut()
+            .find(|work| work.id == job)
+            .expect("a known job")
     }
 
     fn machine(&mut self, node: NodeId) -> &mut Machine {
-        self.machines.iter_mut().find(|machine| machine.id == node).expect("a known node")
+        self.machines
+            .iter_mut()
+            .find(|machine| machine.id == node)
+            .expect("a known node")
     }
 
     fn over(&self, scope: ScopeId, budget: &Budget, now: Time) -> Option<(Budget, i128, u128)> {
         let group = limit_of(budget);
-        let (held, spent) = (self.held(&self.below(scope), &group), self.spent(scope, &group, budget.period, now));
+        let (held, spent) = (
+            self.held(&self.below(scope), &group),
+            self.spent(scope, &group, budget.period, now),
+        );
         let (money, gpu_ms) = (held.0 + spent.0, held.1 + spent.1);
-        let over = budget.money_micros.is_some_and(|limit| money > i128::from(limit)) || budget.gpu_seconds.is_some_and(|limit| gpu_ms > u128::from(limit) * 1000);
+        let over = budget.money_micros.is_some_and(|limit| money > i128::from(limit))
+            || budget
+                .gpu_seconds
+                .is_some_and(|limit| gpu_ms > u128::from(limit) * 1000);
         over.then(|| (budget.clone(), money, gpu_ms))
     }
 
@@ -411,10 +653,23 @@ impl Model {
             let mut above = Vec::new();
             for (meter, limit) in &place.quota {
                 let used = self.used(&below, meter);
-                assert_eq!(scope.used.get(&meter.parse().expect("a meter")).unwrap_or(0), used, "{} {meter}", place.id);
+                assert_eq!(
+                    scope.used.get(&meter.parse().expect("a meter")).unwrap_or(0),
+                    used,
+                    "{} {meter}",
+                    place.id
+                );
                 if used > *limit {
-                    let last = place.above.iter().find(|(name, _)| name == meter).map(|(_, used)| *used);
-                    assert!(last.is_some_and(|last| used <= last), "{} passes its quota of {meter}: {used} of {limit}", place.id);
+                    let last = place
+                        .above
+                        .iter()
+                        .find(|(name, _)| name == meter)
+                        .map(|(_, used)| *used);
+                    assert!(
+                        last.is_some_and(|last| used <= last),
+                        "{} passes its quota of {meter}: {used} of {limit}",
+                        place.id
+                    );
                     above.push((meter.clone(), used));
                 }
             }
@@ -422,17 +677,39 @@ impl Model {
             for budget in &place.budgets {
                 let group = limit_of(budget);
                 let told = scope.spending.at(&budget.of(), budget.period, now);
-                let (held, spent) = (self.held(&below, &group), self.spent(place.id, &group, budget.period, now));
-                assert_eq!((i128::from(told.held.money.0), u128::from(told.held.gpu_ms)), held, "{} {group} held", place.id);
-                assert_eq!((i128::from(told.spent.money.0), u128::from(told.spent.gpu_ms)), spent, "{} {group} {} spent", place.id, budget.period.as_str());
+                let (held, spent) = (
+                    self.held(&below, &group),
+                    self.spent(place.id, &group, budget.period, now),
+                );
+                assert_eq!(
+                    (i128::from(told.held.money.0), u128::from(told.held.gpu_ms)),
+                    held,
+                    "{} {group} held",
+                    place.id
+                );
+                assert_eq!(
+                    (i128::from(told.spent.money.0), u128::from(told.spent.gpu_ms)),
+                    spent,
+                    "{} {group} {} spent",
+                    place.id,
+                    budget.period.as_str()
+                );
                 if let Some(over) = self.over(place.id, budget, now) {
                     let last = place.passed.iter().find(|(known, ..)| known == budget);
                     let falls = last.is_some_and(|(_, money, gpu_ms)| {
-                        let money_over = budget.money_micros.is_some_and(|limit| over.1 > i128::from(limit));
-                        let time_over = budget.gpu_seconds.is_some_and(|limit| over.2 > u128::from(limit) * 1000);
+                        let money_over = budget
+                            .money_micros
+                            .is_some_and(|limit| over.1 > i128::from(limit));
+                        let time_over = budget
+                            .gpu_seconds
+                            .is_some_and(|limit| over.2 > u128::from(limit) * 1000);
                         (!money_over || over.1 <= *money) && (!time_over || over.2 <= *gpu_ms)
                     });
-                    assert!(falls, "{} passes its budget {budget:?}: {} and {} GPU-ms", place.id, over.1, over.2);
+                    assert!(
+                        falls,
+                        "{} passes its budget {budget:?}: {} and {} GPU-ms",
+                        place.id, over.1, over.2
+                    );
                     passed.push(over);
                 }
             }
@@ -446,7 +723,12 @@ impl Model {
     /// After a whole pass over the queue nothing waits that could run.
     pub fn nothing_waits_in_vain(&self, now: Time) {
         for work in self.works.iter().filter(|work| work.running.is_none()) {
-            assert!(!self.could_start(work, now), "{} waits although it could start: {:?}", work.id, work.spec.demand);
+            assert!(
+                !self.could_start(work, now),
+                "{} waits although it could start: {:?}",
+                work.id,
+                work.spec.demand
+            );
         }
     }
 
@@ -455,8 +737,17 @@ impl Model {
         for place in &self.places {
             let spending = &state.tree.get(place.id).expect("a known scope").spending;
             for (of, period, _) in spending.iter() {
-                let (told, sum) = (spending.at(of, period, now).spent, self.spent(place.id, &of.to_string(), period, now));
-                assert_eq!((i128::from(told.money.0), u128::from(told.gpu_ms)), sum, "{} {of} {}", place.id, period.as_str());
+                let (told, sum) = (
+                    spending.at(of, period, now).spent,
+                    self.spent(place.id, &of.to_string(), period, now),
+                );
+                assert_eq!(
+                    (i128::from(told.money.0), u128::from(told.gpu_ms)),
+                    sum,
+                    "{} {of} {}",
+                    place.id,
+                    period.as_str()
+                );
             }
         }
     }

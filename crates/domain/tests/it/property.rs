@@ -41,9 +41,26 @@ impl Run {
         let mut world = World::priced(Default::default());
         world.thorough = false;
         let mut model = Model::default();
-        let founded = [Event::PlatformFounded { name: "cell".into(), prices: Default::default() }, Event::ScopeCreated { scope: ScopeId::User(world.root), parent: ScopeId::Platform, name: "root".into(), user: None }];
+        let founded = [
+            Event::PlatformFounded {
+                name: "cell".into(),
+                prices: Default::default(),
+            },
+            Event::ScopeCreated {
+                scope: ScopeId::User(world.root),
+                parent: ScopeId::Platform,
+                name: "root".into(),
+                user: None,
+            },
+        ];
         founded.iter().for_each(|event| model.follow(world.now, event));
-        let mut run = Run { world, model, chance: Chance::new(seed), past: Vec::new(), taken: BTreeMap::new() };
+        let mut run = Run {
+            world,
+            model,
+            chance: Chance::new(seed),
+            past: Vec::new(),
+            taken: BTreeMap::new(),
+        };
         for name in ["acme", "brio"] {
             run.act(Actor::System, Wish::CreateTenant { name: name.into() });
         }
@@ -59,7 +76,9 @@ impl Run {
 
     fn act(&mut self, by: Actor, wish: Wish) -> Vec<Event> {
         let name = wish_name(&wish);
-        let Ok(events) = self.world.act(by, wish) else { return Vec::new() };
+        let Ok(events) = self.world.act(by, wish) else {
+            return Vec::new();
+        };
         if !events.is_empty() {
             *self.taken.entry(name).or_default() += 1;
         }
@@ -75,11 +94,27 @@ impl Run {
 
     fn scope(&mut self) -> ScopeId {
         let all: Vec<ScopeId> = self.world.state.tree.iter().map(|scope| scope.id).collect();
-        if self.chance.one_in(40) { ScopeId::Tenant(TenantId(self.chance.next())) } else { self.chance.of(&all) }
+        if self.chance.one_in(40) {
+            ScopeId::Tenant(TenantId(self.chance.next()))
+        } else {
+            self.chance.of(&all)
+        }
     }
 
     fn user(&mut self) -> UserId {
-        let all: Vec<UserId> = self.world.state.tree.iter().filter_map(|scope| if let ScopeId::User(user) = scope.id { Some(user) } else { None }).collect();
+        let all: Vec<UserId> = self
+            .world
+            .state
+            .tree
+            .iter()
+            .filter_map(|scope| {
+                if let ScopeId::User(user) = scope.id {
+                    Some(user)
+                } else {
+                    None
+                }
+            })
+            .collect();
         self.chance.of(&all)
     }
 
@@ -110,8 +145,17 @@ impl Run {
             1 => Wish::CreateSubscriber { tenant: parent, name },
             _ => {
                 let role = self.chance.one_in(2).then(|| self.chance.of(Role::ALL));
-                let identity = self.chance.one_in(3).then(|| Identity { issuer: "https://id".into(), subject: self.name() });
-                Wish::CreateUser { parent, name, kind: UserKind::Person, identity, role }
+                let identity = self.chance.one_in(3).then(|| Identity {
+                    issuer: "https://id".into(),
+                    subject: self.name(),
+                });
+                Wish::CreateUser {
+                    parent,
+                    name,
+                    kind: UserKind::Person,
+                    identity,
+                    role,
+                }
             }
         }
     }
@@ -122,7 +166,13 @@ impl Run {
         }
         let (token, name) = (digest(self.chance.next()), self.name());
         let expires = self.world.now.plus_ms(1000);
-        self.act(Actor::System, Wish::CreateJoinToken { digest: token, expires });
+        self.act(
+            Actor::System,
+            Wish::CreateJoinToken {
+                digest: token,
+                expires,
+            },
+        );
         let key = digest(self.chance.next());
         let events = self.act(Actor::System, Wish::JoinNode { token, name, key });
         if let Some(&Event::NodeJoined { node, .. }) = events.first() {
@@ -141,14 +191,24 @@ impl Run {
             _ => &[Isolation::Guarded, Isolation::Fenced, Isolation::Exclusive],
         };
         // Few uuids, so that devices turn up on two nodes, move and come back.
-        let gpus = (0..count).map(|i| gpu(&format!("{class}-{}", (first + i) % 12), class, vram, levels)).collect();
-        Inventory { cpu_milli: 2000 + 1000 * self.chance.below(8) as u32, memory_mib: 4096 << self.chance.below(4), gpus }
+        let gpus = (0..count)
+            .map(|i| gpu(&format!("{class}-{}", (first + i) % 12), class, vram, levels))
+            .collect();
+        Inventory {
+            cpu_milli: 2000 + 1000 * self.chance.below(8) as u32,
+            memory_mib: 4096 << self.chance.below(4),
+            gpus,
+        }
     }
 
     fn job(&mut self) -> JobSpec {
         let chance = &mut self.chance;
         let (class, vram) = chance.of(&CLASSES);
-        let mut demand = Demand { cpu_milli: 100 + 100 * chance.below(10) as u32, memory_mib: 64 + chance.below(1024), ..Demand::default() };
+        let mut demand = Demand {
+            cpu_milli: 100 + 100 * chance.below(10) as u32,
+            memory_mib: 64 + chance.below(1024),
+            ..Demand::default()
+        };
         match chance.below(10) {
             0..3 => {}
             3..8 => {
@@ -160,7 +220,12 @@ impl Run {
         }
         if demand.gpus > 0 {
             demand.class = chance.one_in(2).then(|| class.into());
-            demand.isolation = chance.of(&[Isolation::Guarded, Isolation::Guarded, Isolation::Guarded, Isolation::Fenced]);
+            demand.isolation = chance.of(&[
+                Isolation::Guarded,
+                Isolation::Guarded,
+                Isolation::Guarded,
+                Isolation::Fenced,
+            ]);
         }
         let sku = chance.one_in(6).then(|| chance.of(&SKUS).to_owned());
         if sku.is_some() {
@@ -213,8 +278,12 @@ impl Run {
     fn policy(&mut self) -> Policy {
         let chance = &mut self.chance;
         Policy {
-            classes: chance.one_in(5).then(|| [chance.of(&CLASSES).0.into(), chance.of(&CLASSES).0.into()].into()),
-            min_isolation: chance.one_in(5).then(|| chance.of(&[Isolation::Guarded, Isolation::Fenced])),
+            classes: chance
+                .one_in(5)
+                .then(|| [chance.of(&CLASSES).0.into(), chance.of(&CLASSES).0.into()].into()),
+            min_isolation: chance
+                .one_in(5)
+                .then(|| chance.of(&[Isolation::Guarded, Isolation::Fenced])),
             share_guarded: chance.one_in(2).then(|| chance.one_in(2)),
             max_run_time_s: chance.one_in(6).then_some(100_000),
             max_vram_mib_per_job: chance.one_in(6).then(|| 20_000 + chance.below(80_000)),
@@ -225,11 +294,25 @@ impl Run {
 
     /// An allocation that lives, or lived once, or never was; and a node that may not be its own.
     fn allocation(&mut self) -> (AllocationId, NodeId) {
-        let living: Vec<_> = self.world.state.fleet.allocations().map(|allocation| (allocation.id, allocation.node)).collect();
+        let living: Vec<_> = self
+            .world
+            .state
+            .fleet
+            .allocations()
+            .map(|allocation| (allocation.id, allocation.node))
+            .collect();
         let (id, mut node) = match self.chance.below(10) {
-            0 => self.chance.pick(&self.past).copied().unwrap_or((AllocationId(1), NodeId(1))),
+            0 => self
+                .chance
+                .pick(&self.past)
+                .copied()
+                .unwrap_or((AllocationId(1), NodeId(1))),
             1 => (AllocationId(self.chance.next()), self.node()),
-            _ => self.chance.pick(&living).copied().unwrap_or((AllocationId(1), NodeId(1))),
+            _ => self
+                .chance
+                .pick(&living)
+                .copied()
+                .unwrap_or((AllocationId(1), NodeId(1))),
         };
         if self.chance.one_in(12) {
             node = self.node();
@@ -238,7 +321,12 @@ impl Run {
     }
 
     fn ran_ms(&mut self, id: AllocationId) -> u64 {
-        let placed = self.world.state.fleet.allocation(id).map_or(self.world.now, |allocation| allocation.placed);
+        let placed = self
+            .world
+            .state
+            .fleet
+            .allocation(id)
+            .map_or(self.world.now, |allocation| allocation.placed);
         let possible = self.world.now.since_ms(placed);
         match self.chance.below(6) {
             0 => u64::MAX,
@@ -268,7 +356,11 @@ impl Run {
         match self.chance.below(100) {
             0..24 => {
                 let (owner, spec) = (self.user(), Arc::new(self.job()));
-                let by = if self.chance.one_in(5) { self.actor() } else { Actor::System };
+                let by = if self.chance.one_in(5) {
+                    self.actor()
+                } else {
+                    Actor::System
+                };
                 self.act(by, Wish::Submit { owner, spec });
             }
             24..32 => self.pass(),
@@ -276,32 +368,74 @@ impl Run {
                 let (allocation, node) = self.allocation();
                 let by = self.speaker(node);
                 let observation = self.observation(allocation);
-                self.act(by, Wish::Observe { node, allocation, observation });
+                self.act(
+                    by,
+                    Wish::Observe {
+                        node,
+                        allocation,
+                        observation,
+                    },
+                );
             }
             52..62 => {
                 let (first, node) = self.allocation();
                 let (second, _) = self.allocation();
                 let ran = [first, second, first].map(|id| (id, self.ran_ms(id)));
                 let by = self.speaker(node);
-                self.act(by, Wish::Meter { node, ran: ran.to_vec() });
+                self.act(
+                    by,
+                    Wish::Meter {
+                        node,
+                        ran: ran.to_vec(),
+                    },
+                );
             }
             62..67 => {
                 let jobs: Vec<JobId> = self.world.state.jobs.keys().copied().collect();
                 let job = self.chance.pick(&jobs).copied().unwrap_or(JobId(3));
-                let (by, reason) = (self.actor(), self.chance.of(&[StopReason::Cancelled, StopReason::Cancelled, StopReason::RunTime, StopReason::Evicted]));
+                let (by, reason) = (
+                    self.actor(),
+                    self.chance.of(&[
+                        StopReason::Cancelled,
+                        StopReason::Cancelled,
+                        StopReason::RunTime,
+                        StopReason::Evicted,
+                    ]),
+                );
                 self.act(by, Wish::Stop { job, reason });
             }
             67..73 => {
                 let (by, scope, quota) = (self.actor(), self.scope(), self.quota());
-                self.act(by, Wish::SetQuota { scope, quota, revision: None });
+                self.act(
+                    by,
+                    Wish::SetQuota {
+                        scope,
+                        quota,
+                        revision: None,
+                    },
+                );
             }
             73..77 => {
                 let (by, scope, budgets) = (self.actor(), self.scope(), self.budgets());
-                self.act(by, Wish::SetBudgets { scope, budgets, revision: None });
+                self.act(
+                    by,
+                    Wish::SetBudgets {
+                        scope,
+                        budgets,
+                        revision: None,
+                    },
+                );
             }
             77..79 => {
                 let (by, scope, policy) = (self.actor(), self.scope(), self.policy());
-                self.act(by, Wish::SetPolicy { scope, policy, revision: None });
+                self.act(
+                    by,
+                    Wish::SetPolicy {
+                        scope,
+                        policy,
+                        revision: None,
+                    },
+                );
             }
             79..92 => self.tenancy(),
             _ => self.fleet(),
@@ -312,17 +446,39 @@ impl Run {
         match self.chance.below(9) {
             0 | 1 => Observation::Starting,
             2..5 => Observation::Running,
-            5 => Observation::NotStarted { why: "no such program\u{7}".into() },
+            5 => Observation::NotStarted {
+                why: "no such program\u{7}".into(),
+            },
             6 => Observation::Vanished,
             _ => {
-                let by = self.chance.of(&[None, None, None, Some(StopReason::RunTime), Some(StopReason::Evicted)]);
-                Observation::Exited { exit_code: self.chance.of(&[Some(0), Some(1), None]), signal: None, ran_ms: self.ran_ms(id), by }
+                let by = self.chance.of(&[
+                    None,
+                    None,
+                    None,
+                    Some(StopReason::RunTime),
+                    Some(StopReason::Evicted),
+                ]);
+                Observation::Exited {
+                    exit_code: self.chance.of(&[Some(0), Some(1), None]),
+                    signal: None,
+                    ran_ms: self.ran_ms(id),
+                    by,
+                }
             }
         }
     }
 
     fn pass(&mut self) {
-        while !self.act(Actor::System, Wish::Schedule { after: None, limit: usize::MAX }).is_empty() {}
+        while !self
+            .act(
+                Actor::System,
+                Wish::Schedule {
+                    after: None,
+                    limit: usize::MAX,
+                },
+            )
+            .is_empty()
+        {}
         self.model.nothing_waits_in_vain(self.world.now);
     }
 
@@ -332,18 +488,50 @@ impl Run {
             0..5 => self.create(),
             5 => Wish::Suspend { scope },
             6..9 => {
-                let suspended: Vec<ScopeId> = self.world.state.tree.iter().filter(|scope| scope.suspended).map(|scope| scope.id).collect();
-                Wish::Resume { scope: self.chance.pick(&suspended).copied().unwrap_or(scope) }
+                let suspended: Vec<ScopeId> = self
+                    .world
+                    .state
+                    .tree
+                    .iter()
+                    .filter(|scope| scope.suspended)
+                    .map(|scope| scope.id)
+                    .collect();
+                Wish::Resume {
+                    scope: self.chance.pick(&suspended).copied().unwrap_or(scope),
+                }
             }
             9..14 => Wish::Move { scope, parent: other },
             14 => Wish::Close { scope },
-            15 => Wish::GrantRole { scope, user, role: self.chance.of(Role::ALL) },
-            16 => Wish::RevokeRole { scope, user, role: self.chance.of(Role::ALL) },
-            17 => Wish::CreateKey { user, label: "k".into(), digest: digest(self.chance.next()), expires: None, allow: None },
-            18 => Wish::RevokeKey { key: KeyId(self.world.next - Ids::BLOCK * self.chance.below(30)) },
-            19 => Wish::StoreSecret { scope, name: format!("n{}", self.chance.below(3)), secret: SecretId(self.world.next) },
+            15 => Wish::GrantRole {
+                scope,
+                user,
+                role: self.chance.of(Role::ALL),
+            },
+            16 => Wish::RevokeRole {
+                scope,
+                user,
+                role: self.chance.of(Role::ALL),
+            },
+            17 => Wish::CreateKey {
+                user,
+                label: "k".into(),
+                digest: digest(self.chance.next()),
+                expires: None,
+                allow: None,
+            },
+            18 => Wish::RevokeKey {
+                key: KeyId(self.world.next - Ids::BLOCK * self.chance.below(30)),
+            },
+            19 => Wish::StoreSecret {
+                scope,
+                name: format!("n{}", self.chance.below(3)),
+                secret: SecretId(self.world.next),
+            },
             20 => {
-                let identity = self.chance.one_in(2).then(|| Identity { issuer: "https://id".into(), subject: self.name() });
+                let identity = self.chance.one_in(2).then(|| Identity {
+                    issuer: "https://id".into(),
+                    subject: self.name(),
+                });
                 Wish::SetIdentity { user, identity }
             }
             _ => self.platform(),
@@ -356,13 +544,22 @@ impl Run {
         match self.chance.below(3) {
             0 => {
                 let mut prices = self.world.state.prices.clone();
-                let price = ClassPrice { gpu_hour_micros: self.chance.below(3_000_000) as i64, vram_gib_hour_micros: self.chance.below(20_000) as i64 };
+                let price = ClassPrice {
+                    gpu_hour_micros: self.chance.below(3_000_000) as i64,
+                    vram_gib_hour_micros: self.chance.below(20_000) as i64,
+                };
                 prices.classes.insert(self.chance.of(&CLASSES).0.into(), price);
                 Wish::SetPrices { prices }
             }
             1 => {
-                let demand = if name == "small" { crate::world::slice(100, 2000) } else { crate::world::whole(1) };
-                Wish::DefineSku { sku: Sku { name, demand } }
+                let demand = if name == "small" {
+                    crate::world::slice(100, 2000)
+                } else {
+                    crate::world::whole(1)
+                };
+                Wish::DefineSku {
+                    sku: Sku { name, demand },
+                }
             }
             _ => Wish::RemoveSku { name },
         }
@@ -374,7 +571,14 @@ impl Run {
             0 => self.join(),
             1 => drop(self.act(Actor::System, Wish::LoseNode { node })),
             2..5 => {
-                let lost: Vec<NodeId> = self.world.state.fleet.nodes().filter(|node| node.status == NodeStatus::Lost).map(|node| node.id).collect();
+                let lost: Vec<NodeId> = self
+                    .world
+                    .state
+                    .fleet
+                    .nodes()
+                    .filter(|node| node.status == NodeStatus::Lost)
+                    .map(|node| node.id)
+                    .collect();
                 let node = self.chance.pick(&lost).copied().unwrap_or(node);
                 self.act(Actor::Node(node), Wish::ReturnNode { node });
             }
@@ -432,12 +636,18 @@ fn no_limit_is_passed_and_every_count_adds_up() {
             }
         }
         admitted += run.model.admitted;
-        run.taken.into_iter().for_each(|(name, n)| *taken.entry(name).or_default() += n);
+        run.taken
+            .into_iter()
+            .for_each(|(name, n)| *taken.entry(name).or_default() += n);
     }
     println!("{ops} operations, {admitted} admissions, accepted: {taken:?}");
     if ops >= 20_000 {
         // A property that is never exercised holds for nothing.
-        assert_eq!(taken.len(), 18, "every kind of operation was accepted at times: {taken:?}");
+        assert_eq!(
+            taken.len(),
+            18,
+            "every kind of operation was accepted at times: {taken:?}"
+        );
         assert!(taken.values().all(|&n| n > ops / 4000), "{taken:?}");
         assert!(admitted > ops / 50, "{admitted} admissions");
     }

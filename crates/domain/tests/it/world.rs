@@ -39,16 +39,34 @@ pub fn digest(n: u64) -> Digest {
 }
 
 pub fn amounts(pairs: &[(&str, u64)]) -> Amounts {
-    Amounts(pairs.iter().map(|(meter, n)| (meter.parse().expect("a meter"), *n)).collect())
+    Amounts(
+        pairs
+            .iter()
+            .map(|(meter, n)| (meter.parse().expect("a meter"), *n))
+            .collect(),
+    )
 }
 
 pub fn gpu(uuid: &str, class: &str, vram_mib: u64, levels: &[Isolation]) -> GpuFacts {
-    let isolation = levels.iter().map(|&level| (level, format!("the device gives {}", level.as_str())));
-    GpuFacts { uuid: uuid.into(), vendor: "acme".into(), model: class.into(), class: class.into(), vram_mib, isolation: isolation.collect() }
+    let isolation = levels
+        .iter()
+        .map(|&level| (level, format!("the device gives {}", level.as_str())));
+    GpuFacts {
+        uuid: uuid.into(),
+        vendor: "acme".into(),
+        model: class.into(),
+        class: class.into(),
+        vram_mib,
+        isolation: isolation.collect(),
+    }
 }
 
 pub fn inventory(cpu_milli: u32, memory_mib: u64, gpus: Vec<GpuFacts>) -> Inventory {
-    Inventory { cpu_milli, memory_mib, gpus }
+    Inventory {
+        cpu_milli,
+        memory_mib,
+        gpus,
+    }
 }
 
 pub fn spec(name: &str, demand: Demand, run_time_s: u64) -> JobSpec {
@@ -69,20 +87,46 @@ pub fn spec(name: &str, demand: Demand, run_time_s: u64) -> JobSpec {
 }
 
 pub fn cpu(cpu_milli: u32) -> Demand {
-    Demand { cpu_milli, memory_mib: 64, ..Demand::default() }
+    Demand {
+        cpu_milli,
+        memory_mib: 64,
+        ..Demand::default()
+    }
 }
 
 pub fn slice(permille: u16, vram_mib: u64) -> Demand {
-    Demand { gpus: 1, compute_permille: permille, vram_mib, cpu_milli: 100, memory_mib: 64, ..Demand::default() }
+    Demand {
+        gpus: 1,
+        compute_permille: permille,
+        vram_mib,
+        cpu_milli: 100,
+        memory_mib: 64,
+        ..Demand::default()
+    }
 }
 
 pub fn whole(gpus: u32) -> Demand {
-    Demand { gpus, compute_permille: 1000, vram_mib: 0, cpu_milli: 100, memory_mib: 64, ..Demand::default() }
+    Demand {
+        gpus,
+        compute_permille: 1000,
+        vram_mib: 0,
+        cpu_milli: 100,
+        memory_mib: 64,
+        ..Demand::default()
+    }
 }
 
 /// One unit an hour for a GPU of any class, nothing for CPU and memory: stories stay readable.
 pub fn plain_prices() -> Prices {
-    Prices { cpu_hour_micros: 0, memory_gib_hour_micros: 0, other: ClassPrice { gpu_hour_micros: 1_000_000, vram_gib_hour_micros: 0 }, ..Prices::default() }
+    Prices {
+        cpu_hour_micros: 0,
+        memory_gib_hour_micros: 0,
+        other: ClassPrice {
+            gpu_hour_micros: 1_000_000,
+            vram_gib_hour_micros: 0,
+        },
+        ..Prices::default()
+    }
 }
 
 impl World {
@@ -92,10 +136,27 @@ impl World {
 
     pub fn priced(prices: Prices) -> World {
         let now = Time::parse_rfc3339("2026-03-02T09:00:00Z").expect("a moment");
-        let mut world = World { state: State::default(), now, next: 1 << 22, thorough: true, retired: Vec::new(), root: UserId(0) };
-        let events = world.system(Wish::Found { platform: "cell".into(), owner: "root".into(), key: digest(1), prices }).expect("founded");
+        let mut world = World {
+            state: State::default(),
+            now,
+            next: 1 << 22,
+            thorough: true,
+            retired: Vec::new(),
+            root: UserId(0),
+        };
+        let events = world
+            .system(Wish::Found {
+                platform: "cell".into(),
+                owner: "root".into(),
+                key: digest(1),
+                prices,
+            })
+            .expect("founded");
         let root = events.iter().find_map(|event| match event {
-            Event::ScopeCreated { scope: ScopeId::User(user), .. } => Some(*user),
+            Event::ScopeCreated {
+                scope: ScopeId::User(user),
+                ..
+            } => Some(*user),
             _ => None,
         });
         world.root = root.expect("an owner");
@@ -103,10 +164,19 @@ impl World {
     }
 
     pub fn act(&mut self, by: Actor, wish: Wish) -> Result<Vec<Event>, Refusal> {
-        let command = Command { at: self.now, by, ids: self.next, wish };
+        let command = Command {
+            at: self.now,
+            by,
+            ids: self.next,
+            wish,
+        };
         self.next += Ids::BLOCK;
         let decided = decide(&self.state, &command);
-        assert_eq!(decided, decide(&self.state, &command), "the same state and command give the same events");
+        assert_eq!(
+            decided,
+            decide(&self.state, &command),
+            "the same state and command give the same events"
+        );
         let events = decided?;
         for event in &events {
             let placed = matches!(event, Event::JobPlaced { .. });
@@ -147,15 +217,32 @@ impl World {
     }
 
     pub fn tenant(&mut self, name: &str) -> ScopeId {
-        Self::made(&self.root(Wish::CreateTenant { name: name.into() }).expect("a tenant"))
+        Self::made(
+            &self
+                .root(Wish::CreateTenant { name: name.into() })
+                .expect("a tenant"),
+        )
     }
 
     pub fn subscriber(&mut self, tenant: ScopeId, name: &str) -> ScopeId {
-        Self::made(&self.root(Wish::CreateSubscriber { tenant, name: name.into() }).expect("a subscriber"))
+        Self::made(
+            &self
+                .root(Wish::CreateSubscriber {
+                    tenant,
+                    name: name.into(),
+                })
+                .expect("a subscriber"),
+        )
     }
 
     pub fn user(&mut self, parent: ScopeId, name: &str, role: Option<Role>) -> UserId {
-        let wish = Wish::CreateUser { parent, name: name.into(), kind: UserKind::Person, identity: None, role };
+        let wish = Wish::CreateUser {
+            parent,
+            name: name.into(),
+            kind: UserKind::Person,
+            identity: None,
+            role,
+        };
         match Self::made(&self.root(wish).expect("a user")) {
             ScopeId::User(user) => user,
             other => panic!("{other} is not a user"),
@@ -165,29 +252,81 @@ impl World {
     pub fn node(&mut self, name: &str, inventory: Inventory) -> NodeId {
         let token = digest(self.next);
         let expires = self.now.plus_ms(60_000);
-        self.root(Wish::CreateJoinToken { digest: token, expires }).expect("a token");
+        self.root(Wish::CreateJoinToken {
+            digest: token,
+            expires,
+        })
+        .expect("a token");
         let key = digest(self.next + 1);
-        let events = self.system(Wish::JoinNode { token, name: name.into(), key }).expect("joined");
-        let Some(Event::NodeJoined { node, .. }) = events.first() else { panic!("no node joined") };
-        self.act(Actor::Node(*node), Wish::ReportInventory { node: *node, inventory }).expect("an inventory");
+        let events = self
+            .system(Wish::JoinNode {
+                token,
+                name: name.into(),
+                key,
+            })
+            .expect("joined");
+        let Some(Event::NodeJoined { node, .. }) = events.first() else {
+            panic!("no node joined")
+        };
+        self.act(
+            Actor::Node(*node),
+            Wish::ReportInventory {
+                node: *node,
+                inventory,
+            },
+        )
+        .expect("an inventory");
         *node
     }
 
     pub fn quota(&mut self, scope: ScopeId, pairs: &[(&str, u64)]) {
-        self.root(Wish::SetQuota { scope, quota: amounts(pairs), revision: None }).expect("a quota");
+        self.root(Wish::SetQuota {
+            scope,
+            quota: amounts(pairs),
+            revision: None,
+        })
+        .expect("a quota");
     }
 
-    pub fn budget(&mut self, scope: ScopeId, period: Period, money_micros: Option<u64>, gpu_seconds: Option<u64>) {
-        let budgets = vec![Budget { period, class: None, sku: None, money_micros, gpu_seconds }];
-        self.root(Wish::SetBudgets { scope, budgets, revision: None }).expect("a budget");
+    pub fn budget(
+        &mut self,
+        scope: ScopeId,
+        period: Period,
+        money_micros: Option<u64>,
+        gpu_seconds: Option<u64>,
+    ) {
+        let budgets = vec![Budget {
+            period,
+            class: None,
+            sku: None,
+            money_micros,
+            gpu_seconds,
+        }];
+        self.root(Wish::SetBudgets {
+            scope,
+            budgets,
+            revision: None,
+        })
+        .expect("a budget");
     }
 
     pub fn policy(&mut self, scope: ScopeId, policy: Policy) {
-        self.root(Wish::SetPolicy { scope, policy, revision: None }).expect("a policy");
+        self.root(Wish::SetPolicy {
+            scope,
+            policy,
+            revision: None,
+        })
+        .expect("a policy");
     }
 
     pub fn submit(&mut self, owner: UserId, spec: JobSpec) -> Result<JobId, Refusal> {
-        let events = self.by(owner, Wish::Submit { owner, spec: Arc::new(spec) })?;
+        let events = self.by(
+            owner,
+            Wish::Submit {
+                owner,
+                spec: Arc::new(spec),
+            },
+        )?;
         match events.first() {
             Some(Event::JobSubmitted { job, .. }) => Ok(*job),
             other => panic!("no job was submitted: {other:?}"),
@@ -196,28 +335,51 @@ impl World {
 
     pub fn allocation(&self, job: JobId) -> Option<(AllocationId, NodeId)> {
         let id = self.state.jobs.get(&job)?.allocation?;
-        self.state.fleet.allocation(id).map(|allocation| (id, allocation.node))
+        self.state
+            .fleet
+            .allocation(id)
+            .map(|allocation| (id, allocation.node))
     }
 
     pub fn observe(&mut self, job: JobId, observation: Observation) -> Result<Vec<Event>, Refusal> {
         let (allocation, node) = self.allocation(job).expect("the job is placed");
-        self.act(Actor::Node(node), Wish::Observe { node, allocation, observation })
+        self.act(
+            Actor::Node(node),
+            Wish::Observe {
+                node,
+                allocation,
+                observation,
+            },
+        )
     }
 
     pub fn exit(&mut self, job: JobId, ran_s: u64) -> Vec<Event> {
-        let exited = Observation::Exited { exit_code: Some(0), signal: None, ran_ms: ran_s * 1000, by: None };
+        let exited = Observation::Exited {
+            exit_code: Some(0),
+            signal: None,
+            ran_ms: ran_s * 1000,
+            by: None,
+        };
         self.observe(job, exited).expect("an exit is taken")
     }
 
     pub fn stop(&mut self, job: JobId) -> Result<Vec<Event>, Refusal> {
-        self.root(Wish::Stop { job, reason: StopReason::Cancelled })
+        self.root(Wish::Stop {
+            job,
+            reason: StopReason::Cancelled,
+        })
     }
 
     /// One whole pass over the queue.
     pub fn schedule(&mut self) -> Vec<Event> {
         let mut all = Vec::new();
         loop {
-            let events = self.system(Wish::Schedule { after: None, limit: usize::MAX }).expect("a pass is never refused");
+            let events = self
+                .system(Wish::Schedule {
+                    after: None,
+                    limit: usize::MAX,
+                })
+                .expect("a pass is never refused");
             if events.is_empty() {
                 return all;
             }

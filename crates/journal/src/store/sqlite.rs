@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use sqlx::ConnectOptions;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
 
 use crate::error::JournalError;
 use crate::location::Options;
@@ -33,8 +35,11 @@ fn any(file: &Path, options: &Options) -> SqliteConnectOptions {
 
 pub(crate) fn writer(file: &Path, options: &Options) -> SqliteConnectOptions {
     // NORMAL would lose acknowledged commits on a power cut; it exists so that a test can see that.
-    let synchronous =
-        if options.synchronous_normal { SqliteSynchronous::Normal } else { SqliteSynchronous::Full };
+    let synchronous = if options.synchronous_normal {
+        SqliteSynchronous::Normal
+    } else {
+        SqliteSynchronous::Full
+    };
     any(file, options)
         .create_if_missing(true)
         .journal_mode(SqliteJournalMode::Wal)
@@ -61,8 +66,17 @@ pub(crate) async fn check_version(conn: &mut Conn) -> Result<(), JournalError> {
         .row("SELECT sqlite_version()", args![])
         .await
         .map_err(|error| JournalError::storage("asking SQLite for its version", error))?;
-    let found = row.ok_or_else(|| JournalError::corrupt("SQLite has no version"))?.text(0)?;
-    if is_too_old(&found) { Err(JournalError::SqliteTooOld { found, wanted: VERSION_MIN_TEXT }) } else { Ok(()) }
+    let found = row
+        .ok_or_else(|| JournalError::corrupt("SQLite has no version"))?
+        .text(0)?;
+    if is_too_old(&found) {
+        Err(JournalError::SqliteTooOld {
+            found,
+            wanted: VERSION_MIN_TEXT,
+        })
+    } else {
+        Ok(())
+    }
 }
 
 fn is_too_old(version: &str) -> bool {
@@ -74,7 +88,10 @@ fn is_too_old(version: &str) -> bool {
 pub(crate) async fn check_pages(conn: &mut Conn, always: bool) -> Result<(), JournalError> {
     let failed = |error| JournalError::storage("checking the database file", error);
     let size = conn
-        .row("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size", args![])
+        .row(
+            "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size",
+            args![],
+        )
         .await
         .map_err(failed)?;
     let size = size.map_or(Ok(0), |row| row.count(0))?;
@@ -84,7 +101,9 @@ pub(crate) async fn check_pages(conn: &mut Conn, always: bool) -> Result<(), Jou
     let found = conn.row("PRAGMA quick_check(1)", args![]).await.map_err(failed)?;
     match found.map(|row| row.text(0)).transpose()?.as_deref() {
         Some("ok") => Ok(()),
-        other => Err(JournalError::corrupt(other.unwrap_or("the page check gave no answer"))),
+        other => Err(JournalError::corrupt(
+            other.unwrap_or("the page check gave no answer"),
+        )),
     }
 }
 

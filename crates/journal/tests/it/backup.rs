@@ -1,11 +1,15 @@
 use tenure_journal::{
-    Batch, HistoryRow, Journal, JournalError, JournalReader, KeyRow, Location, SigningKey, Until, VerifyOptions,
-    restore,
+    Batch, HistoryRow, Journal, JournalError, JournalReader, KeyRow, Location, SigningKey, Until,
+    VerifyOptions, restore,
 };
 
 use crate::place::{Chance, Place, both, entry};
 
-both!(a_backup_under_a_writer_is_sound, restoring_to_any_point_gives_that_prefix, restore_refuses);
+both!(
+    a_backup_under_a_writer_is_sound,
+    restoring_to_any_point_gives_that_prefix,
+    restore_refuses
+);
 
 /// Batches with history and keys; returns the number of the last event of each.
 async fn live(journal: &mut Journal, batches: u64, chance: &mut Chance) -> Vec<u64> {
@@ -30,7 +34,14 @@ async fn live(journal: &mut Journal, batches: u64, chance: &mut Chance) -> Vec<u
             at_ms: first as i64,
         };
         let entries = (first..first + size).map(entry).collect();
-        let done = journal.append(Batch { entries, history: vec![history], keys: vec![key] }).await.unwrap();
+        let done = journal
+            .append(Batch {
+                entries,
+                history: vec![history],
+                keys: vec![key],
+            })
+            .await
+            .unwrap();
         ends.push(done.last_seq);
     }
     ends
@@ -39,7 +50,10 @@ async fn live(journal: &mut Journal, batches: u64, chance: &mut Chance) -> Vec<u
 async fn a_backup_under_a_writer_is_sound(place: Place) {
     let mut journal = place.open().await;
     live(&mut journal, 300, &mut Chance(1)).await;
-    journal.put_secret("s", "ten_a", b"hush-hush-hush".to_vec()).await.unwrap();
+    journal
+        .put_secret("s", "ten_a", b"hush-hush-hush".to_vec())
+        .await
+        .unwrap();
     journal.write_snapshot(10, 1, b"state").await.unwrap();
     let reader = Journal::open_reader(&place.location).await.unwrap();
     let writer = tokio::spawn(async move {
@@ -50,8 +64,16 @@ async fn a_backup_under_a_writer_is_sound(place: Place) {
         let file = place.file(&format!("backup{n}"));
         let head = reader.backup(&file).await.unwrap();
         assert_eq!(reader.event_hash(head.seq).await.unwrap(), Some(head.hash));
-        assert!(!std::fs::read(&file).unwrap().windows(14).any(|window| window == b"hush-hush-hush"));
-        assert!(matches!(reader.backup(&file).await.unwrap_err(), JournalError::NotEmpty { .. }));
+        assert!(
+            !std::fs::read(&file)
+                .unwrap()
+                .windows(14)
+                .any(|window| window == b"hush-hush-hush")
+        );
+        assert!(matches!(
+            reader.backup(&file).await.unwrap_err(),
+            JournalError::NotEmpty { .. }
+        ));
         let to = place.other(&format!("restored{n}"));
         assert_eq!(restore(&file, &to, Until::End).await.unwrap(), head);
         let restored = JournalReader::open(&to).await.unwrap();
@@ -59,7 +81,10 @@ async fn a_backup_under_a_writer_is_sound(place: Place) {
         assert!(report.is_sound() && report.head == head, "{report:?}");
         assert_eq!(restored.platform(), reader.platform());
         assert_eq!(restored.get_secret("s").await.unwrap(), None);
-        assert_eq!(restored.latest_snapshot(1).await.unwrap().unwrap().bytes, b"state");
+        assert_eq!(
+            restored.latest_snapshot(1).await.unwrap().unwrap().bytes,
+            b"state"
+        );
         restored.close().await;
         // The other kind of database as well, and a leader can go on from there.
         let across = match place.is_sqlite() {
@@ -68,7 +93,10 @@ async fn a_backup_under_a_writer_is_sound(place: Place) {
         };
         assert_eq!(restore(&file, &across.location, Until::End).await.unwrap(), head);
         let mut next = across.open().await;
-        assert_eq!(next.append(crate::place::batch([1])).await.unwrap().first_seq, head.seq + 1);
+        assert_eq!(
+            next.append(crate::place::batch([1])).await.unwrap().first_seq,
+            head.seq + 1
+        );
         assert!(next.verify(VerifyOptions::default()).await.unwrap().is_sound());
     }
     let journal = writer.await.unwrap();
@@ -83,7 +111,10 @@ async fn restoring_to_any_point_gives_that_prefix(place: Place) {
     for n in 0..12 {
         ends.extend(live(&mut journal, 30, &mut chance).await);
         journal.sign_head(&key, n).await.unwrap();
-        journal.write_snapshot(journal.head().seq, 1, n.to_string().as_bytes()).await.unwrap();
+        journal
+            .write_snapshot(journal.head().seq, 1, n.to_string().as_bytes())
+            .await
+            .unwrap();
     }
     let file = place.file("backup");
     journal.backup(&file).await.unwrap();
@@ -101,7 +132,10 @@ async fn restoring_to_any_point_gives_that_prefix(place: Place) {
         let to = place.other(&format!("to{round}"));
         let head = restore(&file, &to, until).await.unwrap();
         assert_eq!(head.seq, cut, "{until:?}");
-        let options = VerifyOptions { heads: vec![], keys: vec![key.public_key()] };
+        let options = VerifyOptions {
+            heads: vec![],
+            keys: vec![key.public_key()],
+        };
         let restored = JournalReader::open(&to).await.unwrap();
         let report = restored.verify(options).await.unwrap();
         assert!(report.is_sound() && report.head == head, "{report:?}");
@@ -118,7 +152,10 @@ async fn restoring_to_any_point_gives_that_prefix(place: Place) {
         assert_eq!(restored.find_key("usr", &later).await.unwrap(), None);
         // A head signed over what was cut off says so.
         if cut < heads[11].seq {
-            let options = VerifyOptions { heads: heads.clone(), keys: vec![key.public_key()] };
+            let options = VerifyOptions {
+                heads: heads.clone(),
+                keys: vec![key.public_key()],
+            };
             let report = restored.verify(options).await.unwrap();
             assert_eq!(report.cut_tail.unwrap().found_seq, cut);
         }
@@ -135,13 +172,20 @@ async fn restore_refuses(place: Place) {
     let file = place.file("backup");
     let head = journal.backup(&file).await.unwrap();
     let error = restore(&file, &place.location, Until::End).await.unwrap_err();
-    assert!(matches!(error.code(), "journal_held" | "journal_not_empty"), "{error}");
+    assert!(
+        matches!(error.code(), "journal_held" | "journal_not_empty"),
+        "{error}"
+    );
     journal.close().await.unwrap();
     let error = restore(&file, &place.location, Until::End).await.unwrap_err();
     assert_eq!(error.code(), "journal_not_empty");
-    let error = restore(&file, &place.other("a"), Until::Seq(head.seq + 1)).await.unwrap_err();
+    let error = restore(&file, &place.other("a"), Until::Seq(head.seq + 1))
+        .await
+        .unwrap_err();
     assert_eq!(error.code(), "journal_beyond_end");
-    let error = restore(&place.file("nothing"), &place.other("b"), Until::End).await.unwrap_err();
+    let error = restore(&place.file("nothing"), &place.other("b"), Until::End)
+        .await
+        .unwrap_err();
     assert_eq!(error.code(), "journal_missing");
     // A backup that was tampered with is not restored, and leaves nothing behind.
     let connect = sqlx::sqlite::SqliteConnectOptions::new().filename(&file);
@@ -149,6 +193,12 @@ async fn restore_refuses(place: Place) {
     let sql = "UPDATE batch SET body = CAST(replace(CAST(body AS TEXT), 'usr_1', 'usr_9') AS BLOB)";
     sqlx::query(sql).execute(&mut conn).await.unwrap();
     let to = place.other("c");
-    assert_eq!(restore(&file, &to, Until::End).await.unwrap_err().code(), "journal_corrupt");
-    assert_eq!(JournalReader::open(&to).await.err().unwrap().code(), "journal_missing");
+    assert_eq!(
+        restore(&file, &to, Until::End).await.unwrap_err().code(),
+        "journal_corrupt"
+    );
+    assert_eq!(
+        JournalReader::open(&to).await.err().unwrap().code(),
+        "journal_missing"
+    );
 }

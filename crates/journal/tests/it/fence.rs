@@ -4,10 +4,17 @@ use tenure_journal::{Journal, JournalError, Location, Options, VerifyOptions};
 
 use crate::place::{Place, batch, block_on, both};
 
-both!(a_second_leader_is_refused, closing_hands_over_at_once, an_overtaken_leader_cannot_write);
+both!(
+    a_second_leader_is_refused,
+    closing_hands_over_at_once,
+    an_overtaken_leader_cannot_write
+);
 
 fn short() -> Options {
-    Options { term_ms: 150, ..Options::default() }
+    Options {
+        term_ms: 150,
+        ..Options::default()
+    }
 }
 
 async fn a_second_leader_is_refused(place: Place) {
@@ -29,30 +36,51 @@ async fn closing_hands_over_at_once(place: Place) {
 
 /// On PostgreSQL by letting the lease run out; on SQLite by removing the lock file under a living leader.
 async fn an_overtaken_leader_cannot_write(place: Place) {
-    let mut old = Journal::open_leader(&place.location, "old", short()).await.unwrap();
+    let mut old = Journal::open_leader(&place.location, "old", short())
+        .await
+        .unwrap();
     old.append(batch(1..4)).await.unwrap();
     if let Location::Sqlite(dir) = &place.location {
         std::fs::remove_file(dir.join("journal.lock")).unwrap();
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let mut new = Journal::open_leader(&place.location, "new", short()).await.unwrap();
+    let mut new = Journal::open_leader(&place.location, "new", short())
+        .await
+        .unwrap();
     assert!(new.epoch() > old.epoch());
-    assert!(matches!(old.append(batch([4])).await.unwrap_err(), JournalError::Fenced));
+    assert!(matches!(
+        old.append(batch([4])).await.unwrap_err(),
+        JournalError::Fenced
+    ));
     let (key, _) = tenure_journal::SigningKey::generate();
-    assert!(matches!(old.put_secret("a", "b", vec![1]).await.unwrap_err(), JournalError::Fenced));
-    assert!(matches!(old.write_snapshot(3, 1, b"x").await.unwrap_err(), JournalError::Fenced));
-    assert!(matches!(old.sign_head(&key, 1).await.unwrap_err(), JournalError::Fenced));
+    assert!(matches!(
+        old.put_secret("a", "b", vec![1]).await.unwrap_err(),
+        JournalError::Fenced
+    ));
+    assert!(matches!(
+        old.write_snapshot(3, 1, b"x").await.unwrap_err(),
+        JournalError::Fenced
+    ));
+    assert!(matches!(
+        old.sign_head(&key, 1).await.unwrap_err(),
+        JournalError::Fenced
+    ));
     assert_eq!(new.append(batch([4])).await.unwrap().first_seq, 4);
     // Even after the new one is gone, the old one's epoch is past.
     new.close().await.unwrap();
-    assert!(matches!(old.append(batch([5])).await.unwrap_err(), JournalError::Fenced));
+    assert!(matches!(
+        old.append(batch([5])).await.unwrap_err(),
+        JournalError::Fenced
+    ));
 }
 
 #[test]
 fn renewing_keeps_the_lead() {
     block_on(async {
         let place = Place::postgres();
-        let mut journal = Journal::open_leader(&place.location, "first", short()).await.unwrap();
+        let mut journal = Journal::open_leader(&place.location, "first", short())
+            .await
+            .unwrap();
         for _ in 0..8 {
             tokio::time::sleep(Duration::from_millis(60)).await;
             journal.renew().await.unwrap();
@@ -74,10 +102,15 @@ fn leaders_at_war_never_lose_or_double_an_event() {
         for who in 0..4u64 {
             let location = place.location.clone();
             tasks.push(tokio::spawn(async move {
-                let options = Options { term_ms: 3, ..Options::default() };
+                let options = Options {
+                    term_ms: 3,
+                    ..Options::default()
+                };
                 let (mut acked, mut fenced) = (Vec::new(), 0);
                 for _ in 0..60 {
-                    let Ok(mut journal) = Journal::open_leader(&location, "one of four", options.clone()).await else {
+                    let Ok(mut journal) =
+                        Journal::open_leader(&location, "one of four", options.clone()).await
+                    else {
                         tokio::time::sleep(Duration::from_millis(3)).await;
                         continue;
                     };
@@ -105,12 +138,19 @@ fn leaders_at_war_never_lose_or_double_an_event() {
             all.extend(acked);
             fenced += times;
         }
-        assert!(fenced > 0 && all.len() > 100, "{fenced} fenced, {} acknowledged", all.len());
+        assert!(
+            fenced > 0 && all.len() > 100,
+            "{fenced} fenced, {} acknowledged",
+            all.len()
+        );
         let report = reader.verify(VerifyOptions::default()).await.unwrap();
         assert!(report.is_sound(), "{report:?}");
         assert_eq!(report.events, all.len() as u64);
         all.sort_by_key(|(seq, _)| *seq);
         let lines = reader.read(1, usize::MAX).await.unwrap();
-        assert_eq!(lines.iter().map(|line| (line.seq, line.hash)).collect::<Vec<_>>(), all);
+        assert_eq!(
+            lines.iter().map(|line| (line.seq, line.hash)).collect::<Vec<_>>(),
+            all
+        );
     });
 }

@@ -10,9 +10,17 @@ both!(a_follower_sees_every_event_once, a_follower_hears_soon);
 async fn a_follower_sees_every_event_once(place: Place) {
     let mut journal = place.open().await;
     fill(&mut journal, 30, &mut Chance(1)).await;
-    let inside = journal.follow(1).take(300).map_ok(|line| line.seq).try_collect::<Vec<u64>>();
+    let inside = journal
+        .follow(1)
+        .take(300)
+        .map_ok(|line| line.seq)
+        .try_collect::<Vec<u64>>();
     let reader = Journal::open_reader(&place.location).await.unwrap();
-    let outside = reader.follow(11).take(290).map_ok(|line| line.seq).try_collect::<Vec<u64>>();
+    let outside = reader
+        .follow(11)
+        .take(290)
+        .map_ok(|line| line.seq)
+        .try_collect::<Vec<u64>>();
     let (inside, outside) = (tokio::spawn(inside), tokio::spawn(outside));
     for n in 0..9 {
         fill(&mut journal, 30, &mut Chance(n)).await;

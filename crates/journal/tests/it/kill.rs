@@ -15,7 +15,10 @@ const PLACE: &str = "TENURE_JOURNAL_KILL_PLACE";
 const SCHEMA: &str = "TENURE_JOURNAL_KILL_SCHEMA";
 
 fn options() -> Options {
-    Options { term_ms: 40, ..Options::default() }
+    Options {
+        term_ms: 40,
+        ..Options::default()
+    }
 }
 
 async fn lead(location: &Location) -> Journal {
@@ -36,13 +39,25 @@ async fn a_killed_writer_loses_nothing_acknowledged(place: Place) {
         let wait = Duration::from_micros(chance.below(60_000) as u64);
         let told = tokio::task::block_in_place(|| run_and_kill(&place.location, wait));
         for (seq, hash) in told {
-            assert_eq!(acked.insert(seq, hash), None, "round {round}: event {seq} was acknowledged twice");
+            assert_eq!(
+                acked.insert(seq, hash),
+                None,
+                "round {round}: event {seq} was acknowledged twice"
+            );
         }
         let reader = Journal::open_reader(&place.location).await.unwrap();
         let head = reader.stored_head().await.unwrap();
         if let Some((last, hash)) = acked.last_key_value() {
-            assert!(head.seq >= *last, "round {round}: event {last} was acknowledged, the journal ends at {}", head.seq);
-            assert_eq!(reader.event_hash(*last).await.unwrap(), Some(*hash), "round {round}");
+            assert!(
+                head.seq >= *last,
+                "round {round}: event {last} was acknowledged, the journal ends at {}",
+                head.seq
+            );
+            assert_eq!(
+                reader.event_hash(*last).await.unwrap(),
+                Some(*hash),
+                "round {round}"
+            );
         }
         reader.close().await;
     }
@@ -54,14 +69,21 @@ async fn a_killed_writer_loses_nothing_acknowledged(place: Place) {
     for (seq, hash) in &acked {
         assert_eq!(lines[*seq as usize - 1].hash, *hash, "event {seq}");
     }
-    println!("{rounds} kills, {} acknowledged batches, {} events", acked.len(), lines.len());
+    println!(
+        "{rounds} kills, {} acknowledged batches, {} events",
+        acked.len(),
+        lines.len()
+    );
     assert!(acked.len() > rounds / 2, "the writer hardly ever got to write");
 }
 
 /// Lets the writer work until some time after its first acknowledgement, then kills it.
 fn run_and_kill(location: &Location, wait: Duration) -> Vec<(u64, Hash)> {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "kill::writer", "--nocapture"]).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+        .args(["--exact", "kill::writer", "--nocapture"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     match location {
         Location::Sqlite(dir) => command.env(PLACE, dir),
         Location::Postgres(url, schema) => command.env(PLACE, url).env(SCHEMA, schema),
@@ -76,7 +98,9 @@ fn run_and_kill(location: &Location, wait: Duration) -> Vec<(u64, Hash)> {
     child.wait().unwrap();
     for line in output.lines().map_while(Result::ok) {
         let mut words = line.split_whitespace();
-        if let (Some("ack"), Some(seq), Some(hash), Some("end")) = (words.next(), words.next(), words.next(), words.next()) {
+        if let (Some("ack"), Some(seq), Some(hash), Some("end")) =
+            (words.next(), words.next(), words.next(), words.next())
+        {
             acked.push((seq.parse().unwrap(), hash.parse().unwrap()));
         }
     }

@@ -4,7 +4,11 @@ use tenure_journal::{Journal, JournalError, JournalReader, Location, Options};
 
 use crate::place::{Place, batch, block_on, both};
 
-both!(a_newer_format_is_refused, a_damaged_last_batch_is_refused, nothing_there_is_missing);
+both!(
+    a_newer_format_is_refused,
+    a_damaged_last_batch_is_refused,
+    nothing_there_is_missing
+);
 
 async fn code(location: &Location) -> &'static str {
     match Journal::open_leader(location, "test", Options::default()).await {
@@ -15,12 +19,27 @@ async fn code(location: &Location) -> &'static str {
 
 async fn a_newer_format_is_refused(place: Place) {
     place.open().await.close().await.unwrap();
-    place.meddle().await.run("UPDATE meta SET value = '2' WHERE name = 'format'", &[]).await;
+    place
+        .meddle()
+        .await
+        .run("UPDATE meta SET value = '2' WHERE name = 'format'", &[])
+        .await;
     assert_eq!(code(&place.location).await, "journal_newer");
-    assert_eq!(JournalReader::open(&place.location).await.err().unwrap().code(), "journal_newer");
-    place.meddle().await.run("UPDATE meta SET value = 'x' WHERE name = 'format'", &[]).await;
+    assert_eq!(
+        JournalReader::open(&place.location).await.err().unwrap().code(),
+        "journal_newer"
+    );
+    place
+        .meddle()
+        .await
+        .run("UPDATE meta SET value = 'x' WHERE name = 'format'", &[])
+        .await;
     assert_eq!(code(&place.location).await, "journal_corrupt");
-    place.meddle().await.run("UPDATE meta SET value = '1' WHERE name = 'format'", &[]).await;
+    place
+        .meddle()
+        .await
+        .run("UPDATE meta SET value = '1' WHERE name = 'format'", &[])
+        .await;
     assert_eq!(code(&place.location).await, "opened");
 }
 
@@ -32,7 +51,12 @@ async fn a_damaged_last_batch_is_refused(place: Place) {
     for column in ["hash", "frontier", "hashes", "body"] {
         let mut meddler = place.meddle().await;
         meddler.run("CREATE TABLE keep AS SELECT * FROM batch", &[]).await;
-        meddler.run(&format!("UPDATE batch SET {column} = $1 WHERE first_seq = 10"), &[b"damage"]).await;
+        meddler
+            .run(
+                &format!("UPDATE batch SET {column} = $1 WHERE first_seq = 10"),
+                &[b"damage"],
+            )
+            .await;
         assert_eq!(code(&place.location).await, "journal_corrupt", "{column}");
         meddler.run("DELETE FROM batch", &[]).await;
         meddler.run("INSERT INTO batch SELECT * FROM keep", &[]).await;
@@ -51,9 +75,15 @@ async fn nothing_there_is_missing(place: Place) {
 fn garbage_and_torn_files_are_refused() {
     block_on(async {
         let place = Place::sqlite();
-        let Location::Sqlite(dir) = &place.location else { unreachable!() };
+        let Location::Sqlite(dir) = &place.location else {
+            unreachable!()
+        };
         std::fs::create_dir(dir).unwrap();
-        std::fs::write(dir.join("journal.db"), b"this is not a database, whatever it may be".repeat(200)).unwrap();
+        std::fs::write(
+            dir.join("journal.db"),
+            b"this is not a database, whatever it may be".repeat(200),
+        )
+        .unwrap();
         assert_eq!(code(&place.location).await, "journal_corrupt");
         std::fs::remove_dir_all(dir).unwrap();
 
@@ -76,7 +106,9 @@ fn garbage_and_torn_files_are_refused() {
 fn no_damaged_page_passes_for_the_journal() {
     block_on(async {
         let place = Place::sqlite();
-        let Location::Sqlite(dir) = &place.location else { unreachable!() };
+        let Location::Sqlite(dir) = &place.location else {
+            unreachable!()
+        };
         let mut journal = place.open().await;
         for n in 0..60 {
             journal.append(batch(n * 20..n * 20 + 20)).await.unwrap();
@@ -97,7 +129,10 @@ fn no_damaged_page_passes_for_the_journal() {
             std::fs::write(&file, &damaged).unwrap();
             match Journal::open_leader(&place.location, "test", Options::default()).await {
                 Err(error) => {
-                    assert!(matches!(error.code(), "journal_corrupt" | "journal_storage"), "{error:?}");
+                    assert!(
+                        matches!(error.code(), "journal_corrupt" | "journal_storage"),
+                        "{error:?}"
+                    );
                     refused += 1;
                 }
                 Ok(journal) => {
@@ -126,8 +161,14 @@ fn unusable_directories_are_refused() {
         let place = Place::sqlite();
         let file = place.file("file");
         std::fs::write(&file, "x").unwrap();
-        assert_eq!(code(&Location::Sqlite(file.clone())).await, "journal_not_directory");
-        assert_eq!(code(&Location::Sqlite(file.join("below"))).await, "journal_not_directory");
+        assert_eq!(
+            code(&Location::Sqlite(file.clone())).await,
+            "journal_not_directory"
+        );
+        assert_eq!(
+            code(&Location::Sqlite(file.join("below"))).await,
+            "journal_not_directory"
+        );
         let bad = Location::Postgres("postgres://x".into(), "a\"; drop table x".into());
         assert_eq!(code(&bad).await, "journal_bad_schema_name");
     });
@@ -141,7 +182,9 @@ fn a_read_only_directory_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     let place = Place::sqlite();
-    let Location::Sqlite(dir) = &place.location else { unreachable!() };
+    let Location::Sqlite(dir) = &place.location else {
+        unreachable!()
+    };
     block_on(async { place.open().await.close().await.unwrap() });
     let open = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
@@ -156,14 +199,25 @@ fn a_read_only_directory_is_refused() {
     std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     open(&program, 0o755);
     let mut command = std::process::Command::new(&program);
-    command.args(["--exact", "open::read_only_child", "--nocapture"]).env(CHILD, dir).current_dir("/");
-    if std::fs::metadata("/proc/self").map(|found| std::os::unix::fs::MetadataExt::uid(&found)).unwrap() == 0 {
+    command
+        .args(["--exact", "open::read_only_child", "--nocapture"])
+        .env(CHILD, dir)
+        .current_dir("/");
+    if std::fs::metadata("/proc/self")
+        .map(|found| std::os::unix::fs::MetadataExt::uid(&found))
+        .unwrap()
+        == 0
+    {
         command.uid(65_534).gid(65_534);
     }
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     open(dir, 0o755);
-    assert!(text.contains("refused: journal_not_writable"), "{text} {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        text.contains("refused: journal_not_writable"),
+        "{text} {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert!(text.contains("missing: journal_not_writable"), "{text}");
 }
 
@@ -172,7 +226,10 @@ fn read_only_child() {
     let Ok(dir) = std::env::var(CHILD) else { return };
     block_on(async {
         println!("refused: {}", code(&Location::Sqlite(dir.clone().into())).await);
-        println!("missing: {}", code(&Location::Sqlite(format!("{dir}/below").into())).await);
+        println!(
+            "missing: {}",
+            code(&Location::Sqlite(format!("{dir}/below").into())).await
+        );
     });
 }
 

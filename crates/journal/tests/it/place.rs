@@ -15,11 +15,17 @@ pub struct Place {
 impl Place {
     pub fn sqlite() -> Place {
         let dir = tempfile::tempdir().unwrap();
-        Place { location: Location::Sqlite(dir.path().join("data")), dir }
+        Place {
+            location: Location::Sqlite(dir.path().join("data")),
+            dir,
+        }
     }
 
     pub fn postgres() -> Place {
-        Place { location: PostgresServer::shared().new_location(), dir: tempfile::tempdir().unwrap() }
+        Place {
+            location: PostgresServer::shared().new_location(),
+            dir: tempfile::tempdir().unwrap(),
+        }
     }
 
     pub fn is_sqlite(&self) -> bool {
@@ -39,7 +45,9 @@ impl Place {
     }
 
     pub async fn open(&self) -> Journal {
-        Journal::open_leader(&self.location, "test", Options::default()).await.unwrap()
+        Journal::open_leader(&self.location, "test", Options::default())
+            .await
+            .unwrap()
     }
 
     /// Does to the tables what no code of ours would.
@@ -103,7 +111,12 @@ macro_rules! both {
 pub(crate) use both;
 
 pub fn block_on(test: impl Future<Output = ()>) {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(test);
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(test);
 }
 
 /// A seeded source of chance (splitmix64).
@@ -132,12 +145,19 @@ pub fn entry(n: u64) -> Entry {
         at_ms: 1_700_000_000_000 + n as i64,
         by: format!("usr_{}", n % 7),
         request: n.is_multiple_of(3).then(|| format!("req-{n}")),
-        event: format!(r#"{{"kind":"test","n":{n},"text":"é\"{}"}}"#, "x".repeat(n as usize % 40)).into(),
+        event: format!(
+            r#"{{"kind":"test","n":{n},"text":"é\"{}"}}"#,
+            "x".repeat(n as usize % 40)
+        )
+        .into(),
     }
 }
 
 pub fn batch(ns: impl IntoIterator<Item = u64>) -> Batch {
-    Batch { entries: ns.into_iter().map(entry).collect(), ..Batch::default() }
+    Batch {
+        entries: ns.into_iter().map(entry).collect(),
+        ..Batch::default()
+    }
 }
 
 /// Appends `count` events in batches of uneven size.

@@ -83,7 +83,10 @@ async fn live(base: &Path, seed: u64, cuts: usize, normal: bool) -> Tally {
             }
             Err(error) => {
                 tally.opening += 1;
-                assert!(world.is_dark(), "seed {seed}, life {life}: the journal does not open: {error:?}");
+                assert!(
+                    world.is_dark(),
+                    "seed {seed}, life {life}: the journal does not open: {error:?}"
+                );
             }
         }
         disk = world.cut();
@@ -103,15 +106,24 @@ async fn check(journal: &Journal, acked: Option<(u64, Hash)>, whole: bool) -> Re
     if let Some((seq, hash)) = acked {
         let head = journal.head();
         if head.seq < seq {
-            return Err(Loss::Acked(format!("event {seq} was acknowledged, the journal ends at {}", head.seq)));
+            return Err(Loss::Acked(format!(
+                "event {seq} was acknowledged, the journal ends at {}",
+                head.seq
+            )));
         }
-        let found = journal.event_hash(seq).await.map_err(|error| Loss::Broken(error.to_string()))?;
+        let found = journal
+            .event_hash(seq)
+            .await
+            .map_err(|error| Loss::Broken(error.to_string()))?;
         if found != Some(hash) {
             return Err(Loss::Acked(format!("event {seq} is another now")));
         }
     }
     if whole {
-        let report = journal.verify(VerifyOptions::default()).await.map_err(|error| Loss::Broken(error.to_string()))?;
+        let report = journal
+            .verify(VerifyOptions::default())
+            .await
+            .map_err(|error| Loss::Broken(error.to_string()))?;
         if !report.is_sound() {
             return Err(Loss::Broken(format!("{report:?}")));
         }
@@ -126,14 +138,19 @@ fn run(cuts: usize, normal: bool) -> Tally {
     let half = |seed: u64, cuts: usize| {
         let base = base.path().to_owned();
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
             runtime.block_on(live(&base, seed, cuts, normal))
         })
     };
     let halves = [half(seed, cuts / 2), half(seed + 1_000_000, cuts - cuts / 2)];
     let mut sum = Tally::default();
     for half in halves {
-        let tally = half.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let tally = half
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         sum.cuts += tally.cuts;
         sum.opening += tally.opening;
         sum.acked += tally.acked;
@@ -150,18 +167,34 @@ fn no_power_cut_loses_an_acknowledged_event() {
     let tally = run(cuts, false);
     println!(
         "{} cuts ({} while opening), {} acknowledged batches, {} lost, {} broken, {:?}",
-        tally.cuts, tally.opening, tally.acked, tally.lost, tally.broken, start.elapsed()
+        tally.cuts,
+        tally.opening,
+        tally.acked,
+        tally.lost,
+        tally.broken,
+        start.elapsed()
     );
     assert_eq!((tally.cuts, tally.lost, tally.broken), (cuts, 0, 0));
-    assert!(tally.opening > cuts / 100 && tally.acked > cuts, "the cuts fell at the wrong times");
+    assert!(
+        tally.opening > cuts / 100 && tally.acked > cuts,
+        "the cuts fell at the wrong times"
+    );
 }
 
 /// The harness can see a loss: without a sync at each commit there are many.
 #[test]
 fn with_synchronous_normal_power_cuts_do_lose_events() {
     let tally = run(400, true);
-    println!("{} cuts, {} acknowledged, {} losses", tally.cuts, tally.acked, tally.lost);
-    assert!(tally.lost > 40, "only {} losses seen in {} cuts", tally.lost, tally.cuts);
+    println!(
+        "{} cuts, {} acknowledged, {} losses",
+        tally.cuts, tally.acked, tally.lost
+    );
+    assert!(
+        tally.lost > 40,
+        "only {} losses seen in {} cuts",
+        tally.lost,
+        tally.cuts
+    );
 }
 
 #[test]
@@ -171,13 +204,18 @@ fn a_full_disk_refuses_and_recovers() {
         let world = World::new(Disk::new(), 1);
         world.mount(dir.path().to_str().unwrap());
         let location = Location::Sqlite(dir.path().to_owned());
-        let mut journal = Journal::open_leader(&location, "test", options(false)).await.unwrap();
+        let mut journal = Journal::open_leader(&location, "test", options(false))
+            .await
+            .unwrap();
         journal.append(batch(1..4)).await.unwrap();
         for _ in 0..3 {
             world.fault(Some(Fault::DiskFull));
             let error = journal.append(batch(4..400)).await.unwrap_err();
             assert!(matches!(error, JournalError::Full), "{error:?}");
-            assert_eq!(journal.read(1, 10_000).await.unwrap().len() as u64, journal.head().seq);
+            assert_eq!(
+                journal.read(1, 10_000).await.unwrap().len() as u64,
+                journal.head().seq
+            );
             world.fault(None);
             journal.append(batch(4..6)).await.unwrap();
         }
@@ -186,7 +224,9 @@ fn a_full_disk_refuses_and_recovers() {
         drop(journal);
         let world = World::new(disk, 2);
         world.mount(dir.path().to_str().unwrap());
-        let journal = Journal::open_leader(&location, "test", options(false)).await.unwrap();
+        let journal = Journal::open_leader(&location, "test", options(false))
+            .await
+            .unwrap();
         assert_eq!(journal.verify(VerifyOptions::default()).await.unwrap().events, 9);
     });
 }
@@ -198,12 +238,20 @@ fn a_failed_sync_is_uncertain_and_nothing_is_accepted_after() {
         let world = World::new(Disk::new(), 1);
         world.mount(dir.path().to_str().unwrap());
         let location = Location::Sqlite(dir.path().to_owned());
-        let mut journal = Journal::open_leader(&location, "test", options(false)).await.unwrap();
+        let mut journal = Journal::open_leader(&location, "test", options(false))
+            .await
+            .unwrap();
         journal.append(batch(1..4)).await.unwrap();
         world.fault(Some(Fault::SyncFails));
-        assert_eq!(journal.append(batch(4..5)).await.unwrap_err().code(), "journal_uncertain");
+        assert_eq!(
+            journal.append(batch(4..5)).await.unwrap_err().code(),
+            "journal_uncertain"
+        );
         world.fault(None);
-        assert_eq!(journal.append(batch(4..5)).await.unwrap_err().code(), "journal_uncertain");
+        assert_eq!(
+            journal.append(batch(4..5)).await.unwrap_err().code(),
+            "journal_uncertain"
+        );
         // It stays readable: the events acknowledged are there.
         assert!(journal.read(1, 10).await.unwrap().len() >= 3);
     });

@@ -64,7 +64,12 @@ pub struct World(Mutex<State>);
 impl World {
     pub fn new(disk: Disk, seed: u64) -> Arc<World> {
         let nodes = disk.into_iter().map(|(name, content)| {
-            let node = Node { synced: content.clone(), content, entered: true, ..Node::default() };
+            let node = Node {
+                synced: content.clone(),
+                content,
+                entered: true,
+                ..Node::default()
+            };
             (name, node)
         });
         Arc::new(World(Mutex::new(State {
@@ -135,7 +140,12 @@ impl State {
     }
 
     fn cut(&mut self) {
-        let State { nodes, removed, chance, .. } = self;
+        let State {
+            nodes,
+            removed,
+            chance,
+            ..
+        } = self;
         let mut disk = Disk::new();
         let mut names: Vec<_> = nodes.keys().cloned().collect();
         names.sort();
@@ -174,7 +184,10 @@ fn survivors(node: &Node, chance: &mut Chance) -> Vec<u8> {
                 while start < bytes.len() {
                     let end = bytes.len().min(start + SECTOR - (offset + start) % SECTOR);
                     if chance.one_in(2) {
-                        apply(&mut content, &Op::Write(offset + start, bytes[start..end].to_vec()));
+                        apply(
+                            &mut content,
+                            &Op::Write(offset + start, bytes[start..end].to_vec()),
+                        );
                     }
                     start = end;
                 }
@@ -223,7 +236,9 @@ fn with<T>(file: *mut ffi::sqlite3_file, body: impl FnOnce(&mut Node, usize, &mu
         return None;
     }
     let State { nodes, chance, .. } = &mut *state;
-    nodes.get_mut(&handle.name).map(|node| body(node, handle.id, chance))
+    nodes
+        .get_mut(&handle.name)
+        .map(|node| body(node, handle.id, chance))
 }
 
 /// Like `with`, for what changes the disk: counts against the fuse.
@@ -274,7 +289,12 @@ unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, to: *mut c_void, count: 
     }
 }
 
-unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, from: *const c_void, count: c_int, offset: i64) -> c_int {
+unsafe extern "C" fn write(
+    file: *mut ffi::sqlite3_file,
+    from: *const c_void,
+    count: c_int,
+    offset: i64,
+) -> c_int {
     // SAFETY: SQLite passes a buffer of `count` bytes.
     let bytes = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), count as usize) };
     changing(file, ffi::SQLITE_FULL, 0, |node| {
@@ -324,7 +344,12 @@ unsafe extern "C" fn file_size(file: *mut ffi::sqlite3_file, size: *mut i64) -> 
 
 unsafe extern "C" fn lock(file: *mut ffi::sqlite3_file, level: c_int) -> c_int {
     let taken = with(file, |node, id, _| {
-        let others = node.locks.iter().filter(|(other, _)| **other != id).map(|(_, level)| *level).max();
+        let others = node
+            .locks
+            .iter()
+            .filter(|(other, _)| **other != id)
+            .map(|(_, level)| *level)
+            .max();
         let others = others.unwrap_or(ffi::SQLITE_LOCK_NONE);
         let free = match level {
             ffi::SQLITE_LOCK_SHARED => others < ffi::SQLITE_LOCK_PENDING,
@@ -349,7 +374,11 @@ unsafe extern "C" fn unlock(file: *mut ffi::sqlite3_file, level: c_int) -> c_int
 }
 
 unsafe extern "C" fn check_reserved(file: *mut ffi::sqlite3_file, found: *mut c_int) -> c_int {
-    let reserved = with(file, |node, _, _| node.locks.values().any(|level| *level >= ffi::SQLITE_LOCK_RESERVED));
+    let reserved = with(file, |node, _, _| {
+        node.locks
+            .values()
+            .any(|level| *level >= ffi::SQLITE_LOCK_RESERVED)
+    });
     // SAFETY: SQLite passes a place for the answer.
     unsafe { *found = c_int::from(reserved.unwrap_or(false)) };
     ffi::SQLITE_OK
@@ -383,14 +412,25 @@ unsafe extern "C" fn shm_map(
             }
         }
         // The inner buffers never grow, so they do not move.
-        node.shm.get_mut(region).map_or(ptr::null_mut(), |region| region.as_mut_ptr())
+        node.shm
+            .get_mut(region)
+            .map_or(ptr::null_mut(), |region| region.as_mut_ptr())
     });
     // SAFETY: SQLite passes a place for the answer.
     unsafe { *to = found.unwrap_or(ptr::null_mut()).cast() };
-    if found.is_some() { ffi::SQLITE_OK } else { ffi::SQLITE_IOERR_SHMMAP }
+    if found.is_some() {
+        ffi::SQLITE_OK
+    } else {
+        ffi::SQLITE_IOERR_SHMMAP
+    }
 }
 
-unsafe extern "C" fn shm_lock(file: *mut ffi::sqlite3_file, offset: c_int, count: c_int, flags: c_int) -> c_int {
+unsafe extern "C" fn shm_lock(
+    file: *mut ffi::sqlite3_file,
+    offset: c_int,
+    count: c_int,
+    flags: c_int,
+) -> c_int {
     let slots = offset as usize..(offset + count) as usize;
     let done = with(file, |node, id, _| {
         if flags & ffi::SQLITE_SHM_UNLOCK != 0 {
@@ -485,7 +525,8 @@ unsafe extern "C" fn open(
     };
     let mut state = world.state();
     let exists = state.nodes.contains_key(&name);
-    if !exists && (flags & ffi::SQLITE_OPEN_CREATE == 0 || !state.powered()) || state.after.is_some() {
+    let may_create = flags & ffi::SQLITE_OPEN_CREATE != 0;
+    if state.after.is_some() || !(exists || may_create && state.powered()) {
         return ffi::SQLITE_CANTOPEN;
     }
     state.nodes.entry(name.clone()).or_default().is_log =
@@ -506,12 +547,16 @@ unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, path: *const c_char, sync_dir: c_int) -> c_int {
-    let Some((world, name)) = find(path) else { return ffi::SQLITE_IOERR_DELETE_NOENT };
+    let Some((world, name)) = find(path) else {
+        return ffi::SQLITE_IOERR_DELETE_NOENT;
+    };
     let mut state = world.state();
     if !state.powered() {
         return ffi::SQLITE_IOERR_DELETE;
     }
-    let Some(node) = state.nodes.remove(&name) else { return ffi::SQLITE_IOERR_DELETE_NOENT };
+    let Some(node) = state.nodes.remove(&name) else {
+        return ffi::SQLITE_IOERR_DELETE_NOENT;
+    };
     match sync_dir {
         0 if node.entered => drop(state.removed.insert(name, node.synced)),
         _ => drop(state.removed.remove(&name)),
@@ -519,14 +564,30 @@ unsafe extern "C" fn delete(_: *mut ffi::sqlite3_vfs, path: *const c_char, sync_
     ffi::SQLITE_OK
 }
 
-unsafe extern "C" fn access(_: *mut ffi::sqlite3_vfs, path: *const c_char, _: c_int, found: *mut c_int) -> c_int {
-    let there = find(path).is_some_and(|(world, name)| world.state().nodes.get(&name).is_some_and(|node| !node.content.is_empty()));
+unsafe extern "C" fn access(
+    _: *mut ffi::sqlite3_vfs,
+    path: *const c_char,
+    _: c_int,
+    found: *mut c_int,
+) -> c_int {
+    let there = find(path).is_some_and(|(world, name)| {
+        world
+            .state()
+            .nodes
+            .get(&name)
+            .is_some_and(|node| !node.content.is_empty())
+    });
     // SAFETY: SQLite passes a place for the answer.
     unsafe { *found = c_int::from(there) };
     ffi::SQLITE_OK
 }
 
-unsafe extern "C" fn full_path(_: *mut ffi::sqlite3_vfs, path: *const c_char, size: c_int, out: *mut c_char) -> c_int {
+unsafe extern "C" fn full_path(
+    _: *mut ffi::sqlite3_vfs,
+    path: *const c_char,
+    size: c_int,
+    out: *mut c_char,
+) -> c_int {
     // SAFETY: SQLite passes a path ended by a zero byte and room for `size` bytes.
     unsafe {
         let bytes = CStr::from_ptr(path).to_bytes_with_nul();

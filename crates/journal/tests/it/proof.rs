@@ -7,7 +7,10 @@ both!(every_event_is_proven, large_journals_prove_quickly);
 async fn every_event_is_proven(place: Place) {
     let mut journal = place.open().await;
     let (key, pkcs8) = SigningKey::generate();
-    assert_eq!(SigningKey::from_pkcs8(&pkcs8).unwrap().public_key(), key.public_key());
+    assert_eq!(
+        SigningKey::from_pkcs8(&pkcs8).unwrap().public_key(),
+        key.public_key()
+    );
     let public = key.public_key();
     let (other, _) = SigningKey::generate();
     for size in 1..=70 {
@@ -39,7 +42,10 @@ async fn every_event_is_proven(place: Place) {
             assert!(check_proof(&wrong, &head, &public).is_err());
             let mut forged = head.clone();
             forged.root.0[0] ^= 1;
-            assert_eq!(check_proof(&proof, &forged, &public), Err(ProofError::Head(KeyError::BadSignature)));
+            assert_eq!(
+                check_proof(&proof, &forged, &public),
+                Err(ProofError::Head(KeyError::BadSignature))
+            );
         }
     }
     let heads = journal.heads().await.unwrap();
@@ -70,5 +76,9 @@ async fn large_journals_prove_quickly(place: Place) {
         let size = seq + chance.next() % (head.seq - seq + 1);
         journal.prove(seq, size).await.unwrap();
     }
-    assert!(start.elapsed().as_secs() < 60, "{:?} for 200 proofs", start.elapsed());
+    assert!(
+        start.elapsed().as_secs() < 60,
+        "{:?} for 200 proofs",
+        start.elapsed()
+    );
 }

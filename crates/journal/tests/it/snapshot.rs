@@ -8,7 +8,10 @@ async fn the_newest_two_are_kept(place: Place) {
     let mut journal = place.open().await;
     assert_eq!(journal.latest_snapshot(1).await.unwrap(), None);
     journal.write_snapshot(0, 1, b"nothing yet").await.unwrap();
-    assert_eq!(journal.latest_snapshot(1).await.unwrap().unwrap().bytes, b"nothing yet");
+    assert_eq!(
+        journal.latest_snapshot(1).await.unwrap().unwrap().bytes,
+        b"nothing yet"
+    );
     for n in 1..6u64 {
         fill(&mut journal, 10, &mut Chance(n)).await;
         // Several parts, the last not whole.
@@ -47,8 +50,16 @@ async fn a_damaged_one_is_passed_over(place: Place) {
         let blob: &[&[u8]] = if damage.contains("$1") { &[&[1; 32]] } else { &[] };
         place.meddle().await.run(damage, blob).await;
         let found = journal.latest_snapshot(1).await.unwrap().unwrap();
-        assert_eq!((found.seq, found.bytes.as_slice()), (10, b"older".as_slice()), "{damage}");
+        assert_eq!(
+            (found.seq, found.bytes.as_slice()),
+            (10, b"older".as_slice()),
+            "{damage}"
+        );
     }
-    place.meddle().await.run("UPDATE snapshot_part SET bytes = $1", &[b"all of them"]).await;
+    place
+        .meddle()
+        .await
+        .run("UPDATE snapshot_part SET bytes = $1", &[b"all of them"])
+        .await;
     assert_eq!(journal.latest_snapshot(1).await.unwrap(), None);
 }

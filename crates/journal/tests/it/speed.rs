@@ -22,7 +22,9 @@ fn appends_per_second() {
         for size in [1, 10, 100, 500, 2_000] {
             let sqlite = measure(Place::sqlite(), size).await;
             let postgres = measure(Place::postgres(), size).await;
-            println!("batches of {size:>5}: SQLite {sqlite:>9.0} events/s, PostgreSQL {postgres:>9.0} events/s");
+            println!(
+                "batches of {size:>5}: SQLite {sqlite:>9.0} events/s, PostgreSQL {postgres:>9.0} events/s"
+            );
         }
     });
 }

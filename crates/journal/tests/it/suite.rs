@@ -1,4 +1,6 @@
-use tenure_journal::{Batch, Entry, HistoryRow, Journal, JournalError, KeyRow, Location, Options, VerifyOptions};
+use tenure_journal::{
+    Batch, Entry, HistoryRow, Journal, JournalError, KeyRow, Location, Options, VerifyOptions,
+};
 
 use crate::place::{Chance, Place, batch, both, entry, fill};
 
@@ -31,15 +33,28 @@ async fn what_was_appended_is_read_back(place: Place) {
     let lines = journal.read(1, 10_000).await.unwrap();
     assert_eq!(lines.len(), 500);
     for (n, line) in (1..).zip(&lines) {
-        let Entry { at_ms, by, request, event } = entry(n);
-        assert_eq!((line.seq, line.at_ms, &line.by, &line.request), (n, at_ms, &by, &request));
+        let Entry {
+            at_ms,
+            by,
+            request,
+            event,
+        } = entry(n);
+        assert_eq!(
+            (line.seq, line.at_ms, &line.by, &line.request),
+            (n, at_ms, &by, &request)
+        );
         assert_eq!(line.event, event);
         assert!(line.text.contains(&*event));
     }
     assert!(lines.windows(2).all(|pair| pair[1].prev == pair[0].hash));
     assert_eq!(lines[499].hash, journal.head().hash);
     for (from, limit) in [(1, 1), (37, 5), (499, 10), (500, 1), (501, 9), (90, 333)] {
-        let wanted: Vec<_> = lines.iter().filter(|line| line.seq >= from).take(limit).cloned().collect();
+        let wanted: Vec<_> = lines
+            .iter()
+            .filter(|line| line.seq >= from)
+            .take(limit)
+            .cloned()
+            .collect();
         assert_eq!(journal.read(from, limit).await.unwrap(), wanted, "{from} {limit}");
     }
     let reader = Journal::open_reader(&place.location).await.unwrap();
@@ -60,23 +75,55 @@ async fn bad_events_are_refused_whole(place: Place) {
 
 fn row(kind: &str, id: u32, scope: &str, at_ms: i64) -> HistoryRow {
     let id = format!("{kind}_{id:04}");
-    HistoryRow { kind: kind.into(), body: format!(r#"{{"id":"{id}"}}"#), id, scope: scope.into(), at_ms }
+    HistoryRow {
+        kind: kind.into(),
+        body: format!(r#"{{"id":"{id}"}}"#),
+        id,
+        scope: scope.into(),
+        at_ms,
+    }
 }
 
 async fn history_pages_by_scope(place: Place) {
     let mut journal = place.open().await;
-    let scopes = ["ten_a", "ten_a/sub_1", "ten_a/sub_1/usr_x", "ten_a/sub_1/usr_x/job_1", "ten_a/sub_10", "ten_ab", ""];
-    let rows: Vec<_> =
-        (0..400).map(|n| row("job", n, scopes[n as usize % scopes.len()], i64::from(n / 10))).collect();
+    let scopes = [
+        "ten_a",
+        "ten_a/sub_1",
+        "ten_a/sub_1/usr_x",
+        "ten_a/sub_1/usr_x/job_1",
+        "ten_a/sub_10",
+        "ten_ab",
+        "",
+    ];
+    let rows: Vec<_> = (0..400)
+        .map(|n| row("job", n, scopes[n as usize % scopes.len()], i64::from(n / 10)))
+        .collect();
     for chunk in rows.chunks(90) {
         let more = vec![row("invoice", chunk.len() as u32, "ten_a", 5)];
         let history = chunk.iter().cloned().chain(more).collect();
-        journal.append(Batch { entries: vec![entry(1)], history, keys: vec![] }).await.unwrap();
+        journal
+            .append(Batch {
+                entries: vec![entry(1)],
+                history,
+                keys: vec![],
+            })
+            .await
+            .unwrap();
     }
     let below = |scope: &str, prefix: &str| scope == prefix || scope.starts_with(&format!("{prefix}/"));
-    for prefix in [None, Some("ten_a"), Some("ten_a/sub_1"), Some("ten_a/sub_1/usr_x"), Some("ten_a/sub_1/usr_x/job_1"), Some("ten_z")] {
-        let mut wanted: Vec<_> =
-            rows.iter().filter(|row| prefix.is_none_or(|prefix| below(&row.scope, prefix))).cloned().collect();
+    for prefix in [
+        None,
+        Some("ten_a"),
+        Some("ten_a/sub_1"),
+        Some("ten_a/sub_1/usr_x"),
+        Some("ten_a/sub_1/usr_x/job_1"),
+        Some("ten_z"),
+    ] {
+        let mut wanted: Vec<_> = rows
+            .iter()
+            .filter(|row| prefix.is_none_or(|prefix| below(&row.scope, prefix)))
+            .cloned()
+            .collect();
         wanted.sort_by(|a, b| (b.at_ms, &b.id).cmp(&(a.at_ms, &a.id)));
         let mut found: Vec<HistoryRow> = Vec::new();
         loop {
@@ -89,12 +136,29 @@ async fn history_pages_by_scope(place: Place) {
         }
         assert_eq!(found, wanted, "{prefix:?}");
     }
-    assert_eq!(journal.history_get("job", "job_0007").await.unwrap().as_ref(), Some(&rows[7]));
+    assert_eq!(
+        journal.history_get("job", "job_0007").await.unwrap().as_ref(),
+        Some(&rows[7])
+    );
     assert_eq!(journal.history_get("job", "invoice_0090").await.unwrap(), None);
     // An id written again, even twice in one batch, is replaced by the last.
     let twice = vec![row("job", 7, "ten_b", 1), row("job", 7, "ten_c", 2)];
-    journal.append(Batch { history: twice, ..Batch::default() }).await.unwrap();
-    assert_eq!(journal.history_get("job", "job_0007").await.unwrap().unwrap().scope, "ten_c");
+    journal
+        .append(Batch {
+            history: twice,
+            ..Batch::default()
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        journal
+            .history_get("job", "job_0007")
+            .await
+            .unwrap()
+            .unwrap()
+            .scope,
+        "ten_c"
+    );
 }
 
 fn key(name: &str, at_ms: i64) -> KeyRow {
@@ -111,24 +175,51 @@ fn key(name: &str, at_ms: i64) -> KeyRow {
 async fn keys_are_found_and_never_doubled(place: Place) {
     let mut journal = place.open().await;
     let keys = (0..100).map(|n| key(&format!("k{n}"), n)).collect();
-    journal.append(Batch { entries: vec![entry(1)], keys, history: vec![] }).await.unwrap();
-    assert_eq!(journal.find_key("usr_1", "k42").await.unwrap(), Some(key("k42", 42)));
+    journal
+        .append(Batch {
+            entries: vec![entry(1)],
+            keys,
+            history: vec![],
+        })
+        .await
+        .unwrap();
+    assert_eq!(
+        journal.find_key("usr_1", "k42").await.unwrap(),
+        Some(key("k42", 42))
+    );
     assert_eq!(journal.find_key("usr_2", "k42").await.unwrap(), None);
-    let again = Batch { entries: vec![entry(2)], keys: vec![key("new", 1), key("k42", 9)], history: vec![] };
-    assert!(matches!(journal.append(again).await.unwrap_err(), JournalError::KeyTaken));
+    let again = Batch {
+        entries: vec![entry(2)],
+        keys: vec![key("new", 1), key("k42", 9)],
+        history: vec![],
+    };
+    assert!(matches!(
+        journal.append(again).await.unwrap_err(),
+        JournalError::KeyTaken
+    ));
     assert_eq!(journal.find_key("usr_1", "new").await.unwrap(), None);
     assert_eq!(journal.read(1, 10).await.unwrap().len(), 1);
     assert_eq!(journal.forget_keys(50).await.unwrap(), 50);
-    let again = Batch { entries: vec![entry(2)], keys: vec![key("k42", 9)], history: vec![] };
+    let again = Batch {
+        entries: vec![entry(2)],
+        keys: vec![key("k42", 9)],
+        history: vec![],
+    };
     assert_eq!(journal.append(again).await.unwrap().last_seq, 2);
 }
 
 async fn secrets_come_and_go(place: Place) {
     let journal = place.open().await;
     let bytes = b"find-me-on-disk-0123456789".repeat(300);
-    journal.put_secret("s1", "ten_a/sub_1", bytes.clone()).await.unwrap();
+    journal
+        .put_secret("s1", "ten_a/sub_1", bytes.clone())
+        .await
+        .unwrap();
     journal.put_secret("s2", "ten_a", b"two".to_vec()).await.unwrap();
-    journal.put_secret("s3", "ten_ab", b"three".to_vec()).await.unwrap();
+    journal
+        .put_secret("s3", "ten_ab", b"three".to_vec())
+        .await
+        .unwrap();
     assert_eq!(journal.get_secret("s1").await.unwrap(), Some(bytes));
     if let Location::Sqlite(dir) = &place.location {
         assert!(on_disk(dir, b"find-me-on-disk"), "the search below would see it");
@@ -137,7 +228,10 @@ async fn secrets_come_and_go(place: Place) {
     assert!(!journal.erase_secret("s1").await.unwrap());
     assert_eq!(journal.get_secret("s1").await.unwrap(), None);
     if let Location::Sqlite(dir) = &place.location {
-        assert!(!on_disk(dir, b"find-me-on-disk"), "erased bytes are still on disk");
+        assert!(
+            !on_disk(dir, b"find-me-on-disk"),
+            "erased bytes are still on disk"
+        );
     }
     assert_eq!(journal.erase_secrets("ten_a").await.unwrap(), 1);
     assert_eq!(journal.get_secret("s3").await.unwrap(), Some(b"three".to_vec()));
@@ -152,7 +246,10 @@ fn on_disk(dir: &std::path::Path, bytes: &[u8]) -> bool {
 
 async fn a_batch_without_events_keeps_its_rows(place: Place) {
     let mut journal = place.open().await;
-    let only_key = Batch { keys: vec![key("k", 1)], ..Batch::default() };
+    let only_key = Batch {
+        keys: vec![key("k", 1)],
+        ..Batch::default()
+    };
     let done = journal.append(only_key).await.unwrap();
     assert_eq!((done.first_seq, done.last_seq), (1, 0));
     assert!(journal.find_key("usr_1", "k").await.unwrap().is_some());
@@ -178,11 +275,16 @@ async fn reopening_goes_on_where_it_ended(place: Place) {
 /// A caller may stop waiting at any point; what it must never get is a journal that goes on wrongly.
 async fn a_dropped_append_leaves_the_journal_sound(place: Place) {
     let mut chance = Chance(3);
-    let options = || Options { term_ms: 0, ..Options::default() };
+    let options = || Options {
+        term_ms: 0,
+        ..Options::default()
+    };
     let open = || async {
         for _ in 0..100 {
             match Journal::open_leader(&place.location, "test", options()).await {
-                Err(JournalError::Held { .. }) => tokio::time::sleep(std::time::Duration::from_millis(5)).await,
+                Err(JournalError::Held { .. }) => {
+                    tokio::time::sleep(std::time::Duration::from_millis(5)).await
+                }
                 other => return other.unwrap(),
             }
         }

@@ -25,7 +25,10 @@ struct Stored {
 
 impl Stored {
     fn lines(&self) -> Vec<Vec<u8>> {
-        self.body.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
+        self.body
+            .split(|byte| *byte == b'\n')
+            .map(<[u8]>::to_vec)
+            .collect()
     }
 
     fn set_lines(&mut self, lines: &[Vec<u8>]) {
@@ -38,7 +41,8 @@ impl Stored {
     }
 }
 
-const SELECT: &str = "SELECT first_seq, last_seq, at_ms, hash, frontier, hashes, body FROM batch ORDER BY first_seq";
+const SELECT: &str =
+    "SELECT first_seq, last_seq, at_ms, hash, frontier, hashes, body FROM batch ORDER BY first_seq";
 
 macro_rules! stored {
     ($row:expr) => {
@@ -56,17 +60,33 @@ macro_rules! stored {
 
 async fn rows(meddler: &mut Meddler) -> Vec<Stored> {
     match meddler {
-        Meddler::Sqlite(conn) => {
-            sqlx::query(SELECT).fetch_all(conn).await.unwrap().iter().map(|row| stored!(row)).collect()
-        }
-        Meddler::Postgres(conn) => {
-            sqlx::query(SELECT).fetch_all(conn).await.unwrap().iter().map(|row| stored!(row)).collect()
-        }
+        Meddler::Sqlite(conn) => sqlx::query(SELECT)
+            .fetch_all(conn)
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| stored!(row))
+            .collect(),
+        Meddler::Postgres(conn) => sqlx::query(SELECT)
+            .fetch_all(conn)
+            .await
+            .unwrap()
+            .iter()
+            .map(|row| stored!(row))
+            .collect(),
     }
 }
 
 async fn put(meddler: &mut Meddler, row: &Stored) {
-    let Stored { first, last, at_ms, hash, frontier, hashes, body } = row;
+    let Stored {
+        first,
+        last,
+        at_ms,
+        hash,
+        frontier,
+        hashes,
+        body,
+    } = row;
     let sql = format!("INSERT INTO batch VALUES ({first}, {last}, {at_ms}, $1, $2, $3, $4)");
     meddler.run(&sql, &[hash, frontier, hashes, body]).await;
 }
@@ -75,7 +95,9 @@ async fn put(meddler: &mut Meddler, row: &Stored) {
 async fn change(meddler: &mut Meddler, old: &[Stored], new: &[Stored]) {
     meddler.run("BEGIN", &[]).await;
     for row in old.iter().filter(|row| !new.contains(row)) {
-        meddler.run(&format!("DELETE FROM batch WHERE first_seq = {}", row.first), &[]).await;
+        meddler
+            .run(&format!("DELETE FROM batch WHERE first_seq = {}", row.first), &[])
+            .await;
     }
     for row in new.iter().filter(|row| !old.contains(row)) {
         put(meddler, row).await;
@@ -166,7 +188,9 @@ fn mutate(rows: &mut Vec<Stored>, chance: &mut Chance) -> (&'static str, u64) {
             // An event rewritten together with the hash beside it.
             let mut lines = row.lines();
             let changed = chance.below(lines.len());
-            let line = String::from_utf8(lines[changed].clone()).unwrap().replacen("\"test\"", "\"TEST\"", 1);
+            let line = String::from_utf8(lines[changed].clone())
+                .unwrap()
+                .replacen("\"test\"", "\"TEST\"", 1);
             lines[changed] = line.into_bytes();
             row.hashes[changed * 32..][..32].copy_from_slice(&Hash::of(&lines[changed]).0);
             row.set_lines(&lines);
@@ -201,7 +225,9 @@ async fn every_mutation_is_found_and_named(place: Place) {
         let (what, named) = mutate(&mut changed, &mut chance);
         change(&mut meddler, &sound, &changed).await;
         let report = journal.verify(VerifyOptions::default()).await.unwrap();
-        let found = report.first_bad.unwrap_or_else(|| panic!("round {round}: {what} of {named} was not found"));
+        let found = report
+            .first_bad
+            .unwrap_or_else(|| panic!("round {round}: {what} of {named} was not found"));
         assert_eq!(found.seq, named, "round {round}: {what}, found {found:?}");
         assert_eq!(report.events, named - 1);
         change(&mut meddler, &changed, &sound).await;
@@ -218,14 +244,22 @@ async fn a_cut_tail_is_found_by_a_signed_head(place: Place) {
     let keys = vec![key.public_key()];
     let mut meddler = place.meddle().await;
     let sound = rows(&mut meddler).await;
-    let verify = |heads: Vec<SignedHead>| journal.verify(VerifyOptions { heads, keys: keys.clone() });
+    let verify = |heads: Vec<SignedHead>| {
+        journal.verify(VerifyOptions {
+            heads,
+            keys: keys.clone(),
+        })
+    };
     assert!(verify(vec![kept.clone()]).await.unwrap().is_sound());
     for left in (0..sound.len()).rev().step_by(3) {
         change(&mut meddler, &sound, &sound[..left]).await;
         // The head in the table shows it, until the culprit removes that too; then the exported one does.
         let found = left.checked_sub(1).map_or(0, |last| sound[last].last as u64);
         let cut = verify(vec![]).await.unwrap().cut_tail.unwrap();
-        assert_eq!((cut.signed_seq, cut.found_seq, cut.signed_at_ms), (200, found, 77));
+        assert_eq!(
+            (cut.signed_seq, cut.found_seq, cut.signed_at_ms),
+            (200, found, 77)
+        );
         meddler.run("DELETE FROM head", &[]).await;
         assert_eq!(verify(vec![]).await.unwrap().cut_tail, None);
         assert_eq!(verify(vec![kept.clone()]).await.unwrap().cut_tail, Some(cut));
@@ -240,7 +274,10 @@ async fn forge(place: &Place, original: &Place, from: u64) {
     let mut forged = place.open().await;
     let mut meddler = original.meddle().await;
     for row in rows(&mut meddler).await {
-        let lines = source.read(row.first as u64, (row.last - row.first + 1) as usize).await.unwrap();
+        let lines = source
+            .read(row.first as u64, (row.last - row.first + 1) as usize)
+            .await
+            .unwrap();
         let entries = lines.into_iter().map(|line| tenure_journal::Entry {
             at_ms: line.at_ms,
             by: line.by,
@@ -251,7 +288,13 @@ async fn forge(place: &Place, original: &Place, from: u64) {
             },
         });
         let entries = entries.collect();
-        forged.append(tenure_journal::Batch { entries, ..Default::default() }).await.unwrap();
+        forged
+            .append(tenure_journal::Batch {
+                entries,
+                ..Default::default()
+            })
+            .await
+            .unwrap();
     }
 }
 
@@ -276,11 +319,21 @@ async fn a_rewritten_chain_is_found_by_a_signed_head(place: Place) {
         meddler.run("DELETE FROM head", &[]).await;
         let report = journal.verify(VerifyOptions::default()).await.unwrap();
         assert!(report.is_sound(), "in itself the forgery holds: {report:?}");
-        let options = VerifyOptions { heads: heads.clone(), keys: keys.clone() };
+        let options = VerifyOptions {
+            heads: heads.clone(),
+            keys: keys.clone(),
+        };
         let report = journal.verify(options).await.unwrap();
         // Heads at 50, 100, 150, 200: all up to the last that agrees is proven.
         let proven = (changed - 1) / 50 * 50;
-        assert_eq!(report.first_bad, Some(Bad { seq: proven + 1, what: Fault::Rewritten }), "{changed}");
+        assert_eq!(
+            report.first_bad,
+            Some(Bad {
+                seq: proven + 1,
+                what: Fault::Rewritten
+            }),
+            "{changed}"
+        );
         change(&mut meddler, &forged, &sound).await;
     }
 }
@@ -295,9 +348,15 @@ async fn heads_that_prove_nothing_are_named(place: Place) {
     forged.seq = 900;
     let foreign = stranger.sign(journal.platform(), journal.head(), 1);
     let elsewhere = key.sign("plt_other", journal.head(), 1);
-    let options = VerifyOptions { heads: vec![forged, foreign, elsewhere], keys: vec![key.public_key()] };
+    let options = VerifyOptions {
+        heads: vec![forged, foreign, elsewhere],
+        keys: vec![key.public_key()],
+    };
     let report = journal.verify(options).await.unwrap();
-    assert_eq!((report.first_bad, report.cut_tail, report.bad_heads.len()), (None, None, 3));
+    assert_eq!(
+        (report.first_bad, report.cut_tail, report.bad_heads.len()),
+        (None, None, 3)
+    );
 }
 
 #[test]
@@ -307,21 +366,43 @@ fn every_stored_subtree_is_checked() {
         let mut journal = place.open().await;
         for _ in 0..5 {
             let first = journal.head().seq + 1;
-            journal.append(crate::place::batch(first..first + 1_000)).await.unwrap();
+            journal
+                .append(crate::place::batch(first..first + 1_000))
+                .await
+                .unwrap();
         }
         let mut meddler = place.meddle().await;
-        let Meddler::Sqlite(conn) = &mut meddler else { unreachable!() };
-        let nodes: Vec<(i64, i64)> = sqlx::query_as("SELECT level, place FROM subtree").fetch_all(conn).await.unwrap();
+        let Meddler::Sqlite(conn) = &mut meddler else {
+            unreachable!()
+        };
+        let nodes: Vec<(i64, i64)> = sqlx::query_as("SELECT level, place FROM subtree")
+            .fetch_all(conn)
+            .await
+            .unwrap();
         assert_eq!(nodes.len(), 4 + 2 + 1);
         for (level, at) in nodes {
             let node = format!("WHERE level = {level} AND place = {at}");
-            let Meddler::Sqlite(conn) = &mut meddler else { unreachable!() };
+            let Meddler::Sqlite(conn) = &mut meddler else {
+                unreachable!()
+            };
             let sql = format!("SELECT hash FROM subtree {node}");
-            let kept: Vec<u8> = sqlx::query_scalar(AssertSqlSafe(sql)).fetch_one(conn).await.unwrap();
-            meddler.run(&format!("UPDATE subtree SET hash = $1 {node}"), &[&[1; 32]]).await;
-            let bad = journal.verify(VerifyOptions::default()).await.unwrap().first_bad.unwrap();
+            let kept: Vec<u8> = sqlx::query_scalar(AssertSqlSafe(sql))
+                .fetch_one(conn)
+                .await
+                .unwrap();
+            meddler
+                .run(&format!("UPDATE subtree SET hash = $1 {node}"), &[&[1; 32]])
+                .await;
+            let bad = journal
+                .verify(VerifyOptions::default())
+                .await
+                .unwrap()
+                .first_bad
+                .unwrap();
             assert_eq!(bad.what, Fault::Tree);
-            meddler.run(&format!("UPDATE subtree SET hash = $1 {node}"), &[&kept]).await;
+            meddler
+                .run(&format!("UPDATE subtree SET hash = $1 {node}"), &[&kept])
+                .await;
         }
         assert!(journal.verify(VerifyOptions::default()).await.unwrap().is_sound());
     });

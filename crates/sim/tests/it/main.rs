@@ -1,3 +1,5 @@
-//! Tests over the whole house.
+//! Tests over the whole house: its rules, and the real programs together.
 
+mod crash;
+mod house;
 mod tidy;

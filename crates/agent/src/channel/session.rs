@@ -1,0 +1,249 @@
+//! One connection, from hello to its end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_api::channel::{FromAgent, FromServer, MAX_REPORTS, Reader};
+use tenure_domain::schedule::fleet::Inventory;
+use tokio::io::WriteHalf;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use super::{ChannelConfig, Stream};
+use crate::frame::{FrameError, FrameReader, FrameWriter};
+use crate::identity::Identity;
+use crate::lease::Lease;
+use crate::node::{Node, Wish};
+use crate::{clock, log};
+
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+const WELCOME_PATIENCE: Duration = Duration::from_secs(10);
+const LOG_READS: usize = 128;
+
+/// Why a connection ended.
+pub(super) enum End {
+    /// Never was one, or it broke at once.
+    Broken(String),
+    Closed(String),
+    Refused { code: String, detail: String },
+    /// The node has a new key and must show it.
+    Rotated,
+}
+
+/// One thread does what the server wishes, in order.
+pub(super) fn grant_in_order(node: Arc<Node>) -> mpsc::Sender<Wish> {
+    let (wishes, mut wished) = mpsc::channel::<Wish>(4096);
+    std::thread::spawn(move || {
+        while let Some(wish) = wished.blocking_recv() {
+            let allocation = wish.allocation();
+            if let Err(error) = node.grant(wish) {
+                tracing::error!(%allocation, %error, "a wish could not be granted");
+            }
+        }
+    });
+    wishes
+}
+
+struct Session<'a> {
+    node: &'a Arc<Node>,
+    identity: &'a Identity,
+    wishes: &'a mpsc::Sender<Wish>,
+    writer: FrameWriter<WriteHalf<Stream>>,
+    log_reads: Arc<Semaphore>,
+    logs: mpsc::Sender<FromAgent>,
+    last_lease: Instant,
+}
+
+pub(super) async fn hold(
+    node: &Arc<Node>,
+    identity: &Identity,
+    config: &ChannelConfig,
+    mut inventory: watch::Receiver<Inventory>,
+    wishes: &mpsc::Sender<Wish>,
+    stream: Stream,
+) -> End {
+    let (read, write) = tokio::io::split(stream);
+    let (logs, mut log_answers) = mpsc::channel(LOG_READS);
+    let mut session = Session {
+        node,
+        identity,
+        wishes,
+        writer: FrameWriter::new(write),
+        log_reads: Arc::new(Semaphore::new(LOG_READS)),
+        logs,
+        last_lease: Instant::now(),
+    };
+    let mut incoming = listen(FrameReader::new(read, Reader::default()));
+    let term = match session.open(&mut incoming, &mut inventory).await {
+        Ok(term) => term,
+        Err(end) => return end,
+    };
+    let mut heartbeat = interval(term / 3);
+    let mut meter = interval(config.meter_every);
+    for ticks in [&mut heartbeat, &mut meter] {
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.reset();
+    }
+    let mut asked_to_rotate = false;
+    loop {
+        let step = tokio::select! {
+            message = incoming.recv() => match message {
+                Some(Ok(message)) => session.take(message).await,
+                Some(Err(error)) => Err(End::Closed(error.to_string())),
+                None => Err(End::Closed("the server closed it".into())),
+            },
+            _ = heartbeat.tick() => {
+                if session.last_lease.elapsed() > term {
+                    Err(End::Closed("the server answers no heartbeats".into()))
+                } else {
+                    if !asked_to_rotate && identity.age() > config.rotate_after {
+                        asked_to_rotate = true;
+                        if let Err(end) = session.ask_to_rotate().await {
+                            return end;
+                        }
+                    }
+                    session.beat().await
+                }
+            }
+            _ = meter.tick() => session.report(true).await,
+            () = node.table.changed() => session.report(false).await,
+            Ok(()) = inventory.changed() => {
+                let inventory = inventory.borrow_and_update().clone();
+                session.send(FromAgent::Inventory { inventory }).await
+            }
+            Some(answer) = log_answers.recv() => session.send(answer).await,
+        };
+        if let Err(end) = step {
+            return end;
+        }
+    }
+}
+
+/// Reads in a task of its own: a frame half read must not be dropped because something else happened.
+fn listen(mut reader: FrameReader<tokio::io::ReadHalf<Stream>>) -> mpsc::Receiver<Result<FromServer, FrameError>> {
+    let (sender, receiver) = mpsc::channel(64);
+    tokio::spawn(async move {
+        loop {
+            let message = tokio::select! {
+                message = reader.next() => message,
+                () = sender.closed() => return,
+            };
+            let ended = message.is_err();
+            if sender.send(message).await.is_err() || ended {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+impl Session<'_> {
+    /// Says who, what and everything that is here; the server's welcome says how long a lease is.
+    async fn open(&mut self, incoming: &mut mpsc::Receiver<Result<FromServer, FrameError>>, inventory: &mut watch::Receiver<Inventory>) -> Result<Duration, End> {
+        let hello = FromAgent::Hello {
+            agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            boot_id: clock::boot_id(),
+            uptime_ms: clock::boottime_ms(),
+        };
+        self.send(hello).await.map_err(broken)?;
+        let welcome = timeout(WELCOME_PATIENCE, incoming.recv()).await;
+        let term_ms = match welcome {
+            Ok(Some(Ok(FromServer::Welcome { term_ms, .. }))) => term_ms,
+            Ok(Some(Ok(FromServer::Bye { code, detail }))) => return Err(End::Refused { code, detail }),
+            Ok(Some(Err(error))) => return Err(End::Broken(error.to_string())),
+            _ => return Err(End::Broken("no welcome".into())),
+        };
+        // The lease before the report: once all is reported the server may give more to do.
+        self.beat().await?;
+        let inventory = inventory.borrow_and_update().clone();
+        self.send(FromAgent::Inventory { inventory }).await?;
+        let whole = self.node.table.whole();
+        let mut parts = whole.chunks(MAX_REPORTS).peekable();
+        loop {
+            let allocations = parts.next().unwrap_or_default().to_vec();
+            let more = parts.peek().is_some();
+            self.send(FromAgent::Report { whole: true, more, allocations }).await?;
+            if !more {
+                break;
+            }
+        }
+        tracing::info!(allocations = whole.len(), "connected");
+        Ok(Duration::from_millis(term_ms.clamp(100, 24 * 3_600_000)))
+    }
+
+    async fn send(&mut self, message: FromAgent) -> Result<(), End> {
+        match timeout(WRITE_PATIENCE, self.writer.send(&message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(End::Closed(error.to_string())),
+            Err(_) => Err(End::Closed("the server takes nothing".into())),
+        }
+    }
+
+    async fn beat(&mut self) -> Result<(), End> {
+        self.send(FromAgent::Heartbeat { sent_ms: clock::boottime_ms() }).await
+    }
+
+    async fn report(&mut self, running: bool) -> Result<(), End> {
+        for allocations in self.node.table.untold(running).chunks(MAX_REPORTS) {
+            self.send(FromAgent::Report { whole: false, more: false, allocations: allocations.to_vec() }).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask_to_rotate(&mut self) -> Result<(), End> {
+        match self.identity.next_request() {
+            Ok(csr_pem) => self.send(FromAgent::Rotate { csr_pem }).await,
+            Err(error) => {
+                tracing::error!(%error, "could not make a new key");
+                Ok(())
+            }
+        }
+    }
+
+    async fn take(&mut self, message: FromServer) -> Result<(), End> {
+        match message {
+            FromServer::Lease { sent_ms, term_ms } => {
+                if let Some(lease) = Lease::renewed(sent_ms, term_ms) {
+                    self.last_lease = Instant::now();
+                    lease.write(self.node.dir.root()).map_err(|e| End::Closed(format!("could not write the lease: {e}")))?;
+                }
+                Ok(())
+            }
+            FromServer::Start { order } => self.wish(Wish::Start(Box::new(order))).await,
+            FromServer::Stop { allocation, reason, grace_s } => self.wish(Wish::Stop { allocation, reason, grace_s }).await,
+            FromServer::Release { allocation } => self.wish(Wish::Release(allocation)).await,
+            FromServer::ReadLog { request, allocation, stream, offset, max, wait_ms } => {
+                let Ok(permit) = self.log_reads.clone().try_acquire_owned() else {
+                    return self.send(FromAgent::Log { request, chunk: Err("too many logs are read at once".into()) }).await;
+                };
+                let (node, logs) = (self.node.clone(), self.logs.clone());
+                tokio::spawn(async move {
+                    let chunk = log::read(&node, allocation, stream, offset, max, wait_ms).await;
+                    let _ = logs.send(FromAgent::Log { request, chunk }).await;
+                    drop(permit);
+                });
+                Ok(())
+            }
+            FromServer::Rotated { certificate_pem } => {
+                match self.identity.take_next(&certificate_pem) {
+                    Ok(()) => return Err(End::Rotated),
+                    Err(error) => tracing::error!(%error, "could not take the new certificate"),
+                }
+                Ok(())
+            }
+            FromServer::Bye { code, detail } => Err(End::Refused { code, detail }),
+            FromServer::Joined { .. } | FromServer::Welcome { .. } => Err(End::Closed("the server repeats itself".into())),
+        }
+    }
+
+    async fn wish(&self, wish: Wish) -> Result<(), End> {
+        self.wishes.send(wish).await.map_err(|_| End::Closed("the node's thread ended".into()))
+    }
+}
+
+fn broken(end: End) -> End {
+    match end {
+        End::Closed(why) => End::Broken(why),
+        other => other,
+    }
+}

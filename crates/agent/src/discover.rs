@@ -1,0 +1,59 @@
+//! What the machine has. Drivers are asked by a child process with a deadline: one that hangs holds up nobody.
+
+pub mod host;
+pub mod opencl;
+
+use std::io::{self, Read};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tenure_domain::schedule::fleet::{GpuFacts, Inventory};
+
+const DRIVER_PATIENCE: Duration = Duration::from_secs(10);
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// Everything that is here. `host_id` tells this machine's devices from those of others.
+pub fn all(host_id: &str) -> (Inventory, Vec<String>) {
+    let mut notes = Vec::new();
+    let gpus = opencl(host_id).unwrap_or_else(|error| {
+        notes.push(format!("OpenCL: none ({error})"));
+        Vec::new()
+    });
+    let inventory = Inventory { cpu_milli: host::cpu_milli(), memory_mib: host::memory_mib(), gpus };
+    (inventory, notes)
+}
+
+fn opencl(host_id: &str) -> io::Result<Vec<GpuFacts>> {
+    let mut child = Command::new(crate::PROGRAM)
+        .args(["discover-opencl", host_id])
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let answer = child.stdout.take();
+    let reading = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        answer.map(|answer| answer.take(ANSWER_BYTES_MAX).read_to_end(&mut text)).transpose().map(|_| text)
+    });
+    let deadline = Instant::now() + DRIVER_PATIENCE;
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if Instant::now() >= deadline {
+            // A process in the driver may not die at once; it is left behind rather than waited for.
+            child.kill()?;
+            return Err(io::Error::other("the driver did not answer in time"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let text = reading.join().map_err(|_| io::Error::other("reading the answer failed"))??;
+    if !status.success() {
+        let why = String::from_utf8_lossy(&text).trim().to_owned();
+        return Err(io::Error::other(if why.is_empty() { format!("discovery ended with {status}") } else { why }));
+    }
+    Ok(serde_json::from_slice(&text)?)
+}

@@ -1,0 +1,21 @@
+//! What this host gives: its devices and the wall around jobs, one line each.
+
+use crate::discover;
+use crate::isolate::Isolation;
+
+pub fn main() -> i32 {
+    let isolation = Isolation::of_this_host();
+    let (inventory, notes) = discover::all("this-host");
+    println!("cpu: {} thousandths of a core", inventory.cpu_milli);
+    println!("memory: {} MiB", inventory.memory_mib);
+    for gpu in &inventory.gpus {
+        println!("device: {} ({}, {} MiB), class {}", gpu.model, gpu.uuid, gpu.vram_mib, gpu.class);
+        for (level, why) in &gpu.isolation {
+            println!("  {}: {why}", level.as_str());
+        }
+    }
+    for note in notes.iter().chain(&isolation.notes) {
+        println!("{note}");
+    }
+    0
+}

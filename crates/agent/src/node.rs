@@ -1,0 +1,158 @@
+//! The node's work: starting, stopping, releasing and adopting allocations, each by its directory.
+//!
+//! One thread does all of it, in the order asked, so a stop never overtakes its start. Deliberately absent:
+//! who asks (`channel.rs`) and the run itself (`exec.rs`).
+
+mod adopt;
+mod release;
+mod start;
+mod watch;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tenure_api::channel::{AllocationReport, Order, RunState};
+use tenure_domain::id::AllocationId;
+use tenure_domain::schedule::fleet::Inventory;
+use tenure_domain::workload::job::StopReason;
+
+use crate::isolate::Isolation;
+use crate::isolate::user::Users;
+use crate::lease::Lease;
+use crate::record::{Phase, Record};
+use crate::state_dir::StateDir;
+use crate::stop::StopRequest;
+use crate::table::Table;
+use release::Tombstones;
+
+/// What an operator may set.
+#[derive(Debug, Clone)]
+pub struct NodeConfig {
+    pub first_user_id: u32,
+    pub log_bytes_max: u64,
+    pub processes_max: u32,
+    /// How long, and how much of, the logs of released allocations are kept.
+    pub logs_kept: Duration,
+    pub logs_kept_bytes: u64,
+    /// What is run as the thin parent.
+    pub program: PathBuf,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        NodeConfig {
+            first_user_id: crate::isolate::user::FIRST_USER_ID,
+            log_bytes_max: 64 << 20,
+            processes_max: 4096,
+            logs_kept: Duration::from_secs(24 * 3600),
+            logs_kept_bytes: 2 << 30,
+            program: PathBuf::from(crate::PROGRAM),
+        }
+    }
+}
+
+/// One wish of the server.
+#[derive(Debug)]
+pub enum Wish {
+    Start(Box<Order>),
+    Stop { allocation: AllocationId, reason: StopReason, grace_s: u32 },
+    Release(AllocationId),
+}
+
+impl Wish {
+    pub fn allocation(&self) -> AllocationId {
+        match self {
+            Wish::Start(order) => order.allocation,
+            Wish::Stop { allocation, .. } | Wish::Release(allocation) => *allocation,
+        }
+    }
+}
+
+pub struct Node {
+    pub dir: Arc<StateDir>,
+    pub table: Arc<Table>,
+    pub isolation: Isolation,
+    config: NodeConfig,
+    users: Mutex<Users>,
+    tombstones: Mutex<Tombstones>,
+    inventory: Mutex<Inventory>,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Node {
+    /// Takes the directory over: adopts what runs, settles what ended meanwhile. Call within a runtime.
+    pub fn open(dir: Arc<StateDir>, config: NodeConfig, isolation: Isolation) -> io::Result<Arc<Node>> {
+        let node = Arc::new(Node {
+            users: Mutex::new(Users::open(dir.root(), config.first_user_id)?),
+            tombstones: Mutex::new(Tombstones::open(dir.root())?),
+            table: Arc::default(),
+            inventory: Mutex::default(),
+            runtime: tokio::runtime::Handle::current(),
+            dir,
+            isolation,
+            config,
+        });
+        // Heard from now on: a run that changes while the directories are read says so here.
+        watch::listen(&node)?;
+        adopt::all(&node)?;
+        Ok(node)
+    }
+
+    pub fn set_inventory(&self, inventory: Inventory) {
+        *self.inventory.lock().unwrap_or_else(PoisonError::into_inner) = inventory;
+    }
+
+    /// Does what is wished. Errors are the node's: nothing is reported, so the server will say it again.
+    pub fn grant(self: &Arc<Self>, wish: Wish) -> io::Result<()> {
+        match wish {
+            Wish::Start(order) => self.start(*order),
+            Wish::Stop { allocation, reason, grace_s } => self.stop(allocation, StopRequest { reason, grace_s }),
+            Wish::Release(allocation) => self.release(allocation),
+        }
+    }
+
+    fn holds_lease(&self) -> bool {
+        Lease::read(self.dir.root()).is_some_and(Lease::holds)
+    }
+
+    fn is_buried(&self, id: AllocationId) -> bool {
+        self.tombstones.lock().unwrap_or_else(PoisonError::into_inner).holds(id)
+    }
+
+    /// Says of a released allocation what is still known of it.
+    fn answer_buried(&self, id: AllocationId) {
+        let kept = Record::read(&self.dir.released_allocation(id)).ok().flatten().and_then(|record| record.report());
+        let gone = || AllocationReport {
+            allocation: id,
+            ran_ms: 0,
+            state: RunState::NotStarted { why: "it was released before".to_owned() },
+        };
+        self.table.answer(kept.unwrap_or_else(gone));
+    }
+
+    fn stop(self: &Arc<Self>, id: AllocationId, request: StopRequest) -> io::Result<()> {
+        if self.is_buried(id) {
+            self.answer_buried(id);
+            return Ok(());
+        }
+        let dir = self.dir.allocation(id);
+        if self.table.knows(id) {
+            request.leave(&dir)?;
+            if self.table.get(id).is_some_and(|record| record.phase.has_ended()) {
+                self.table.tell_again(id);
+            }
+            return Ok(());
+        }
+        // Before its start, which must then not happen: whoever claims first decides.
+        start::make_dir(&dir)?;
+        let phase = Phase::Exited { exit_code: None, signal: None, by: Some(request.reason), ran_ms: 0 };
+        let record = Record::without_process(id, phase);
+        if record.claim(&dir)? {
+            record.replace(&dir)?;
+            self.table.put(record);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! Starting an allocation: a directory of its own, and a thin parent in it.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, PoisonError};
+
+use tenure_api::channel::Order;
+use tenure_domain::workload::spec::Isolation as Level;
+
+use super::{Node, watch};
+use crate::launch::Launch;
+use crate::record::{Phase, Record};
+
+impl Node {
+    pub(super) fn start(self: &Arc<Self>, order: Order) -> io::Result<()> {
+        let id = order.allocation;
+        if self.is_buried(id) {
+            self.answer_buried(id);
+            return Ok(());
+        }
+        if self.table.knows(id) {
+            self.table.tell_again(id);
+            return Ok(());
+        }
+        if !self.holds_lease() {
+            return Err(io::Error::other("no lease, no run"));
+        }
+        let dir = self.dir.allocation(id);
+        make_dir(&dir)?;
+        if let Some(why) = self.objection(&order) {
+            let record = Record::without_process(id, Phase::NotStarted { why });
+            if record.claim(&dir)? {
+                record.replace(&dir)?;
+                self.table.put(record);
+            }
+            return Ok(());
+        }
+        // Before it can speak: what is not expected is not listened to.
+        self.table.expect(id);
+        match self.spawn(&dir, order) {
+            Ok(child) => watch::parent(self, id, child),
+            Err(error) => {
+                // Nothing was started; a later order finds no trace of this one.
+                self.table.remove(id);
+                let _ = fs::remove_dir_all(&dir);
+                Err(error)
+            }
+        }
+    }
+
+    /// Why the node will not run it at all. Fail closed: no device that is not here, no wall that is not there.
+    fn objection(&self, order: &Order) -> Option<String> {
+        let inventory = self.inventory.lock().unwrap_or_else(PoisonError::into_inner);
+        for slice in &order.devices {
+            let Some(device) = inventory.gpus.iter().find(|gpu| gpu.uuid == slice.uuid) else {
+                return Some(format!("device {} is not here", slice.uuid));
+            };
+            if !device.isolation.contains_key(&order.isolation) {
+                return Some(format!("device {} cannot be {}", slice.uuid, order.isolation.as_str()));
+            }
+            if order.isolation == Level::Exclusive && slice.compute_permille < 1000 {
+                return Some(format!("a slice of device {} cannot be exclusive", slice.uuid));
+            }
+        }
+        None
+    }
+
+    fn spawn(&self, dir: &Path, order: Order) -> io::Result<u32> {
+        let user_id = if self.isolation.root {
+            Some(self.users.lock().unwrap_or_else(PoisonError::into_inner).of(&order.tenant)?)
+        } else {
+            None
+        };
+        let tmp = dir.join("tmp");
+        make_dir(&tmp)?;
+        std::os::unix::fs::chown(&tmp, user_id, user_id)?;
+        let launch = Launch {
+            order,
+            user_id,
+            namespaces: self.isolation.namespaces,
+            cgroups: self.isolation.cgroups.clone(),
+            log_bytes_max: self.config.log_bytes_max,
+            processes_max: self.config.processes_max,
+        };
+        let sealed = launch.seal()?;
+        // Where it runs is its working directory, which stays the same even if the path is given to another.
+        let child = Command::new(&self.config.program)
+            .arg0("tenure-agent")
+            .args(["exec", "--dir"])
+            .arg(dir)
+            .env_clear()
+            .current_dir(dir)
+            .stdin(Stdio::from(sealed))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        Ok(child.id())
+    }
+}
+
+/// Makes the directory; one that is there already stays.
+pub(super) fn make_dir(path: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,99 @@
+//! Hearing of runs: a thin parent says when its state changed, and its end is seen whether it says so or not.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_domain::id::AllocationId;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::UnixDatagram;
+
+use super::Node;
+use crate::isolate::cgroup;
+use crate::kernel;
+use crate::record::{Phase, Record};
+
+/// Listens for thin parents on a socket in the agent's directory.
+pub(super) fn listen(node: &Arc<Node>) -> io::Result<()> {
+    let path = node.dir.root().join("agent.sock");
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    // A socket's path is short; that of an open directory always is.
+    let root = std::fs::File::open(node.dir.root())?;
+    let short = format!("/proc/self/fd/{}/agent.sock", std::os::fd::AsRawFd::as_raw_fd(&root));
+    let socket = UnixDatagram::bind(short)?;
+    let node = node.clone();
+    node.runtime.clone().spawn(async move {
+        let mut text = [0; 64];
+        loop {
+            let Ok(length) = socket.recv(&mut text).await else { continue };
+            let id = std::str::from_utf8(&text[..length]).ok().and_then(|text| text.parse().ok());
+            if let Some(id) = id {
+                refresh(&node, id);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Watches a thin parent until it ends. It may be a child of this process or of one before it.
+pub(super) fn parent(node: &Arc<Node>, id: AllocationId, pid: u32) -> io::Result<()> {
+    let pid = pid as i32;
+    watch(node, id, pid, kernel::pidfd(pid)?)
+}
+
+pub(super) fn watch(node: &Arc<Node>, id: AllocationId, pid: i32, pidfd: OwnedFd) -> io::Result<()> {
+    let _inside = node.runtime.enter();
+    let pidfd = AsyncFd::register_with_interest(pidfd, Interest::READABLE)?;
+    let watched = node.clone();
+    node.runtime.spawn(async move {
+        let _ = pidfd.readable().await;
+        kernel::reap(pid, false);
+        let _ = tokio::task::spawn_blocking(move || settle(&watched, id)).await;
+    });
+    Ok(())
+}
+
+/// Takes note of what is written of a run.
+fn refresh(node: &Node, id: AllocationId) {
+    if let Ok(Some(record)) = Record::read(&node.dir.allocation(id))
+        && node.table.knows(id)
+    {
+        node.table.put(record);
+    }
+}
+
+/// The thin parent is gone: whatever it left unfinished ended with it.
+pub(super) fn settle(node: &Node, id: AllocationId) {
+    let dir = node.dir.allocation(id);
+    if !node.table.knows(id) || !dir.exists() {
+        return;
+    }
+    match end_unfinished(&dir, id) {
+        Ok(record) => node.table.put(record),
+        Err(error) => tracing::error!(allocation = %id, %error, "could not write down the end of a run"),
+    }
+}
+
+fn end_unfinished(dir: &Path, id: AllocationId) -> io::Result<Record> {
+    let never = Record::without_process(id, Phase::evicted(0));
+    if never.claim(dir)? {
+        // It never claimed the run, and now cannot any more.
+        never.replace(dir)?;
+        return Ok(never);
+    }
+    let record = Record::read(dir)?.unwrap_or(never);
+    if record.phase.has_ended() {
+        return Ok(record);
+    }
+    cgroup::end(&record.cgroups, Duration::from_secs(5));
+    let ran_ms = record.report().map_or(0, |report| report.ran_ms);
+    let ended = Record { phase: Phase::evicted(ran_ms), ..record };
+    ended.replace(dir)?;
+    Ok(ended)
+}

@@ -1,0 +1,120 @@
+//! `tenure-agent run`: joins if it must, takes over what runs, and speaks with the server until it is stopped.
+//! Stopping it stops no job: each has its thin parent, and the lease decides.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tenure_api::token::JoinTicket;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::channel::{self, ChannelConfig};
+use crate::discover;
+use crate::identity::{Identity, IdentityError};
+use crate::isolate::Isolation;
+use crate::node::{Node, NodeConfig};
+use crate::state_dir::StateDir;
+
+const LOOK_AROUND: Duration = Duration::from_secs(300);
+const PRUNE: Duration = Duration::from_secs(600);
+const JOIN_PAUSE: Duration = Duration::from_secs(1);
+
+/// How an agent is run.
+#[derive(Debug, Clone)]
+pub struct RunConfig {
+    pub state_dir: PathBuf,
+    pub name: String,
+    /// Only asked for when the node has not joined.
+    pub ticket: Option<JoinTicket>,
+    pub node: NodeConfig,
+    pub channel: ChannelConfig,
+}
+
+/// Runs until told to stop.
+pub async fn run(config: RunConfig) -> anyhow::Result<()> {
+    let dir = Arc::new(StateDir::open(&config.state_dir)?);
+    let isolation = tokio::task::spawn_blocking(Isolation::of_this_host).await?;
+    for note in &isolation.notes {
+        tracing::info!("{note}");
+    }
+    // Before the server is spoken to: what runs is known first.
+    let node = Node::open(dir.clone(), config.node.clone(), isolation)?;
+    let identity = identity(dir.root(), &config).await?;
+
+    let host_id = host_id(dir.root())?;
+    let (inventory, inventories) = watch::channel(tenure_domain::schedule::fleet::Inventory::default());
+    look_around(&node, &host_id, &inventory).await;
+    tokio::spawn({
+        let node = node.clone();
+        async move {
+            loop {
+                tokio::time::sleep(LOOK_AROUND).await;
+                look_around(&node, &host_id, &inventory).await;
+            }
+        }
+    });
+    tokio::spawn({
+        let node = node.clone();
+        async move {
+            loop {
+                let node = node.clone();
+                if let Ok(Err(error)) = tokio::task::spawn_blocking(move || node.prune_logs()).await {
+                    tracing::warn!(%error, "could not prune old logs");
+                }
+                tokio::time::sleep(PRUNE).await;
+            }
+        }
+    });
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        () = channel::keep(node, identity, config.channel, inventories) => {}
+        _ = terminate.recv() => tracing::info!("stopping; what runs goes on while the lease lasts"),
+        _ = interrupt.recv() => tracing::info!("stopping; what runs goes on while the lease lasts"),
+    }
+    Ok(())
+}
+
+async fn identity(root: &Path, config: &RunConfig) -> Result<Identity, IdentityError> {
+    if let Some(identity) = Identity::load(root)? {
+        return Ok(identity);
+    }
+    let ticket = config.ticket.as_ref().ok_or(IdentityError::NotJoined)?;
+    loop {
+        match Identity::join(root, &config.channel.server, &config.name, ticket).await {
+            Err(error) if error.is_passing() => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "could not join yet");
+                tokio::time::sleep(JOIN_PAUSE).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+async fn look_around(node: &Arc<Node>, host_id: &str, inventory: &watch::Sender<tenure_domain::schedule::fleet::Inventory>) {
+    let host_id = host_id.to_owned();
+    let Ok((found, notes)) = tokio::task::spawn_blocking(move || discover::all(&host_id)).await else { return };
+    for note in notes {
+        tracing::debug!("{note}");
+    }
+    node.set_inventory(found.clone());
+    inventory.send_if_modified(|known| {
+        let news = *known != found;
+        *known = found;
+        news
+    });
+}
+
+/// A name for this machine's devices that no other machine has.
+fn host_id(root: &Path) -> std::io::Result<String> {
+    let path = root.join("host.id");
+    if let Ok(known) = std::fs::read_to_string(&path) {
+        return Ok(known.trim().to_owned());
+    }
+    let mut bytes = [0; 6];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    let id: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    crate::record::write_synced(root, "host.id", id.as_bytes())?;
+    Ok(id)
+}

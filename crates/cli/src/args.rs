@@ -1,0 +1,160 @@
+//! The command line: every noun and verb, and where each is done.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::context::{Context, Globals};
+use crate::refusal::Failure;
+use crate::{
+    apply, budget, completion, cost, doctor, event, gpu, job, journal, login, logs, node, policy, price, quota, role, rule, run, scope,
+    secret, sku, up, whoami,
+};
+
+/// Run work on shared GPUs: submit, watch, and see what it costs
+#[derive(Debug, Parser)]
+#[command(
+    name = "tenure",
+    version,
+    about,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "Scopes are given as acme, acme/research, acme/research/ada, platform, or by id.\n\
+                  Jobs are given by id, by the end of an id, or by name (your latest of that name).\n\n\
+                  Exit codes: 0 done, 1 the job failed, 2 bad usage or input, 3 refused, 4 no capacity,\n\
+                  5 unreachable. `run` passes the job's own code through."
+)]
+pub struct Cli {
+    #[command(flatten)]
+    pub globals: Globals,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command as a job, follow it, and end as it ends
+    Run(run::Args),
+    /// Submit the jobs of a file
+    Apply(apply::Args),
+    /// List jobs
+    Ps(job::ListArgs),
+    /// Show a job
+    Show(job::ShowArgs),
+    /// Print what a job wrote
+    Logs(logs::Args),
+    /// Stop jobs
+    Stop(job::StopArgs),
+    /// Say why a job waits, or what became of it
+    Why(job::WhyArgs),
+    /// Show what was spent, and on what
+    Cost(cost::Args),
+
+    /// Log in to a server
+    Login(login::Args),
+    /// Forget a login
+    Logout(login::LogoutArgs),
+    /// Show who you are and what you may do
+    Whoami,
+
+    /// Manage tenants
+    #[command(subcommand)]
+    Tenant(scope::Tenant),
+    /// Manage subscribers: a tenant's business units or customers
+    #[command(subcommand)]
+    Subscriber(scope::Subscriber),
+    /// Manage users: people and service accounts
+    #[command(subcommand)]
+    User(scope::User),
+    /// Manage who may do what, and where
+    #[command(subcommand)]
+    Role(role::Command),
+    /// Limits on how much is in use at once
+    #[command(subcommand)]
+    Quota(quota::Command),
+    /// Limits on how much is spent per period
+    #[command(subcommand)]
+    Budget(budget::Command),
+    /// What jobs may ask for at all
+    #[command(subcommand)]
+    Policy(policy::Command),
+    /// Operator-written rules that forbid
+    #[command(subcommand)]
+    Rules(rule::Command),
+    /// Secrets for jobs
+    #[command(subcommand)]
+    Secret(secret::Command),
+    /// The price list
+    #[command(subcommand)]
+    Price(price::Command),
+    /// Named sizes
+    #[command(subcommand)]
+    Sku(sku::Command),
+
+    /// Machines
+    #[command(subcommand)]
+    Node(node::Command),
+    /// Devices of the machines
+    #[command(subcommand)]
+    Gpu(gpu::Command),
+    /// What happened, as it happens
+    Events(event::Args),
+    /// The journal: check it, prove from it, keep and restore copies
+    #[command(subcommand)]
+    Journal(journal::Command),
+
+    /// Start a server here
+    Up(up::Args),
+    /// Look for what is wrong
+    Doctor(doctor::Args),
+    /// Print shell completions
+    Completions(completion::Args),
+}
+
+impl Command {
+    pub async fn run(self, context: &Context) -> Result<ExitCode, Failure> {
+        let done = match self {
+            Command::Run(args) => return run::run(context, args).await,
+            Command::Logs(args) => logs::run(context, args).await,
+            Command::Apply(args) => apply::run(context, args).await,
+            Command::Ps(args) => job::list(context, args).await,
+            Command::Show(args) => job::show(context, args).await,
+            Command::Stop(args) => job::stop(context, args).await,
+            Command::Why(args) => job::why(context, args).await,
+            Command::Cost(args) => cost::run(context, args).await,
+            Command::Login(args) => login::run(context, args).await,
+            Command::Logout(args) => login::logout(context, args).await,
+            Command::Whoami => whoami::run(context).await,
+            Command::Tenant(command) => command.run(context).await,
+            Command::Subscriber(command) => command.run(context).await,
+            Command::User(command) => command.run(context).await,
+            Command::Role(command) => command.run(context).await,
+            Command::Quota(command) => command.run(context).await,
+            Command::Budget(command) => command.run(context).await,
+            Command::Policy(command) => command.run(context).await,
+            Command::Rules(command) => command.run(context).await,
+            Command::Secret(command) => command.run(context).await,
+            Command::Price(command) => command.run(context).await,
+            Command::Sku(command) => command.run(context).await,
+            Command::Node(command) => command.run(context).await,
+            Command::Gpu(command) => command.run(context).await,
+            Command::Events(args) => event::run(context, args).await,
+            Command::Journal(command) => command.run(context).await,
+            Command::Up(args) => up::run(context, args).await,
+            Command::Doctor(args) => doctor::run(context, args).await,
+            Command::Completions(args) => completion::run(context, args),
+        };
+        done.map(|()| ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

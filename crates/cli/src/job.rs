@@ -1,0 +1,254 @@
+//! `tenure ps`, `show`, `stop` and `why`: jobs, live and done.
+
+use clap::Args;
+use clap_complete::engine::ArgValueCompleter;
+use tenure_api::v1::job::{JobPhase, JobQuery, JobView, Waiting};
+use tenure_domain::workload::job::{Outcome, StopReason};
+
+use crate::completion::complete_jobs;
+use crate::context::Context;
+use crate::moment::{ago, full, length, now};
+use crate::output::{Form, Paint};
+use crate::refusal::{Failure, JOB_FAILED};
+use crate::safe::safe;
+use crate::table::{Table, Text, figure, text};
+use crate::{demand, resolve, units};
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Also those that are done
+    #[arg(short, long)]
+    all: bool,
+    /// Only jobs of this scope and below
+    #[arg(long)]
+    scope: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    #[arg(add = ArgValueCompleter::new(complete_jobs))]
+    job: String,
+}
+
+#[derive(Debug, Args)]
+pub struct StopArgs {
+    #[arg(required = true, value_name = "JOB", add = ArgValueCompleter::new(complete_jobs))]
+    jobs: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct WhyArgs {
+    #[arg(add = ArgValueCompleter::new(complete_jobs))]
+    job: String,
+}
+
+pub async fn list(context: &Context, args: ListArgs) -> Result<(), Failure> {
+    let client = context.client()?;
+    let scope = match &args.scope {
+        Some(scope) => Some(resolve::scope(&client, scope).await?.id.to_string()),
+        None => None,
+    };
+    let show = Some(if args.all { "all" } else { "live" }.to_owned());
+    let mut jobs = resolve::all(async |cursor| {
+        let query = JobQuery { scope: scope.clone(), show: show.clone(), limit: Some(1000), cursor };
+        client.jobs(&query).await
+    })
+    .await?;
+    jobs.sort_by_key(|job| std::cmp::Reverse(job.id));
+    let empty = if args.all { "no jobs" } else { "no live jobs; `tenure ps -a` shows those that are done" };
+    print_list(context, &jobs, empty)
+}
+
+pub fn print_list(context: &Context, jobs: &[JobView], empty: &str) -> Result<(), Failure> {
+    let wide = context.out.wide();
+    context.out.list(jobs, |job| job.id.to_string(), empty, |jobs| {
+        let mut table = Table::new(if wide {
+            &["JOB", "NAME", "PHASE", "OWNER", "NEEDS", "NODE", "TRY", "RAN", "COST", "SUBMITTED"]
+        } else {
+            &["JOB", "NAME", "PHASE", "OWNER", "RAN", "SUBMITTED"]
+        });
+        let now = now();
+        for job in jobs {
+            let mut row = vec![text(job.id.to_string()), text(&job.spec.name), phase(job), text(&job.owner_path)];
+            if wide {
+                let node = job.allocation.as_ref().map_or("–", |allocation| &allocation.node_name);
+                row.extend([text(demand::said(&job.spec.demand)), text(node), figure(job.attempt)]);
+            }
+            row.push(figure(ran(job, now)));
+            if wide {
+                row.push(figure(units::show_money(job.charged_micros, "")));
+            }
+            row.push(text(ago(job.submitted, now)));
+            table.row(row);
+        }
+        table
+    })
+}
+
+/// How long it ran; while it runs, until now.
+fn ran(job: &JobView, now: tenure_domain::Time) -> String {
+    match (job.phase, job.started) {
+        (JobPhase::Running | JobPhase::Stopping, Some(started)) => length(now.since_ms(started.0).max(job.ran_ms)),
+        _ if job.ran_ms == 0 => "–".into(),
+        _ => length(job.ran_ms),
+    }
+}
+
+pub fn phase(job: &JobView) -> Text {
+    match (&job.outcome, job.phase) {
+        (Some(Outcome::Succeeded), _) => text("succeeded").paint(Paint::Good),
+        (Some(Outcome::Cancelled), _) => text("cancelled").paint(Paint::Dim),
+        (Some(outcome), _) => text(outcome.as_str().replace('_', " ")).paint(Paint::Bad),
+        (None, phase @ (JobPhase::Queued | JobPhase::Stopping)) => text(phase.as_str()).paint(Paint::Busy),
+        (None, phase @ JobPhase::Running) => text(phase.as_str()).paint(Paint::Good),
+        (None, phase) => text(phase.as_str()),
+    }
+}
+
+pub async fn show(context: &Context, args: ShowArgs) -> Result<(), Failure> {
+    let client = context.client()?;
+    let id = resolve::job::job(&client, &args.job).await?;
+    let job = client.job(&id.to_string()).await?;
+    context.out.one(&job, |job| job.id.to_string(), fields)
+}
+
+fn fields(job: &JobView) -> Table {
+    let now = now();
+    let spec = &job.spec;
+    let mut table = Table::fields();
+    table.field("job", text(job.id.to_string()).paint(Paint::Bold)).field("name", spec.name.as_str()).field("phase", phase(job));
+    table.field_if("outcome", job.outcome.as_ref().map(outcome_said));
+    table.field_if("stopping", job.stopping.map(|reason| stop_said(reason).to_owned()));
+    if let Some(waiting) = &job.waiting {
+        table.field("waits", format!("{} [{}]", waiting.sentence, waiting.code));
+        table.field_if("hint", waiting.hint.clone());
+    }
+    table.field("owner", job.owner_path.as_str());
+    table.field("kind", format!("{}, {} priority", spec.kind.as_str(), spec.priority.as_str()));
+    table.field("command", quoted(&spec.command));
+    table.field_if("workdir", spec.workdir.clone());
+    table.field_if("env", joined(spec.env.keys()));
+    table.field_if("secrets", joined(spec.secrets.keys()));
+    table.field("needs", demand::said(&spec.demand));
+    table.field_if("sku", spec.sku.clone());
+    table.field("limit", format!("{}, then {} to end", length(spec.run_time_s * 1000), length(u64::from(spec.grace_s) * 1000)));
+    if let Some(allocation) = &job.allocation {
+        table.field("node", allocation.node_name.as_str());
+        for slice in &allocation.slices {
+            let part = format!("{} of {}, {}", units::show_permille(slice.compute_permille.into()), slice.gpu, units::show_mib(slice.vram_mib));
+            table.field("slice", part);
+        }
+        table.field("isolation", format!("{}: {}", allocation.isolation.as_str(), allocation.isolation_why));
+        table.field("price", format!("{} an hour", units::show_money(allocation.hourly_micros, "")));
+    }
+    table.field("submitted", full(job.submitted, now));
+    table.field_if("started", job.started.map(|at| full(at, now)));
+    table.field_if("ended", job.ended.map(|at| full(at, now)));
+    table.field("try", format!("{} of {}", job.attempt, spec.max_attempts)).field("ran", ran(job, now));
+    let held = if job.held_micros > 0 { format!(", {} set aside", units::show_money(job.held_micros, "")) } else { String::new() };
+    table.field("cost", format!("{}{held}", units::show_money(job.charged_micros, "")));
+    table.field_if("gpu time", (job.gpu_ms > 0).then(|| units::show_gpu_ms(job.gpu_ms)));
+    table
+}
+
+fn joined<'a>(names: impl Iterator<Item = &'a String>) -> Option<String> {
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// The command as one could type it.
+fn quoted(command: &[String]) -> String {
+    let quote = |part: &String| {
+        let plain = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&byte));
+        if plain { part.clone() } else { format!("'{}'", part.replace('\'', r"'\''")) }
+    };
+    command.iter().map(quote).collect::<Vec<_>>().join(" ")
+}
+
+pub fn outcome_said(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Succeeded => "succeeded".into(),
+        Outcome::Failed { exit_code: Some(code), .. } => format!("failed with exit code {code}"),
+        Outcome::Failed { signal: Some(signal), .. } => format!("ended by signal {signal}"),
+        Outcome::Failed { .. } => "failed".into(),
+        Outcome::NotStarted { why } => format!("could not be started: {why}"),
+        Outcome::Cancelled => "cancelled".into(),
+        Outcome::TimedOut => "ended at its run-time limit".into(),
+        Outcome::GaveUp { attempts } => format!("given up after {attempts} tries that failed through no fault of its own"),
+    }
+}
+
+fn stop_said(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::Cancelled => "somebody stopped it",
+        StopReason::RunTime => "it ran as long as it may",
+        StopReason::Evicted => "its node is taken out of service; it returns to the queue",
+    }
+}
+
+pub async fn stop(context: &Context, args: StopArgs) -> Result<(), Failure> {
+    let client = context.client()?;
+    let mut stopped = Vec::new();
+    for name in &args.jobs {
+        let id = resolve::job::job(&client, name).await?;
+        stopped.push(client.stop_job(&id.to_string()).await?);
+    }
+    print_list(context, &stopped, "")
+}
+
+pub async fn why(context: &Context, args: WhyArgs) -> Result<(), Failure> {
+    let client = context.client()?;
+    let id = resolve::job::job(&client, &args.job).await?;
+    let why = client.why(&id.to_string()).await?;
+    match context.out.form {
+        Form::Json | Form::Yaml => context.out.value(&why),
+        Form::Name => context.out.line(why.job),
+        Form::Table | Form::Wide => match &why.waiting {
+            Some(waiting) => context.out.text(&waiting_said(&context.out, why.job, why.phase, waiting)),
+            None => context.out.line(format!("{} is {}: {}", why.job, why.phase.as_str(), safe(&why.sentence))),
+        },
+    }
+}
+
+/// A "not yet" in the form of a "no".
+fn waiting_said(out: &crate::output::Output, job: impl std::fmt::Display, phase: JobPhase, waiting: &Waiting) -> String {
+    let head = out.paint(Paint::Busy, phase.as_str());
+    let code = out.paint(Paint::Dim, &format!("[{}]", safe(&waiting.code)));
+    let mut said = format!("{job} is {head}: {}  {code}\n", safe(&waiting.sentence));
+    if let Some(hint) = &waiting.hint {
+        said += &format!("  {} {}\n", out.paint(Paint::Dim, "hint:"), safe(hint));
+    }
+    said
+}
+
+/// The exit code that stands for how a job ended: its own where it had one.
+pub fn exit_code(outcome: &Outcome) -> u8 {
+    match outcome {
+        Outcome::Succeeded => 0,
+        Outcome::Failed { exit_code: Some(code), .. } => u8::try_from(*code & 0xff).ok().filter(|&code| code != 0).unwrap_or(JOB_FAILED),
+        Outcome::Failed { signal: Some(signal), .. } => u8::try_from(128 + (*signal & 0x7f)).unwrap_or(JOB_FAILED),
+        _ => JOB_FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jobs_own_code_is_passed_through() {
+        let failed = |exit_code, signal| Outcome::Failed { exit_code, signal };
+        assert_eq!(exit_code(&Outcome::Succeeded), 0);
+        assert_eq!(exit_code(&failed(Some(42), None)), 42);
+        assert_eq!(exit_code(&failed(Some(256), None)), JOB_FAILED, "a failure is never passed on as success");
+        assert_eq!(exit_code(&failed(Some(-1), None)), 255);
+        assert_eq!(exit_code(&failed(None, Some(9))), 137);
+        assert_eq!(exit_code(&Outcome::TimedOut), JOB_FAILED);
+    }
+
+    #[test]
+    fn commands_are_shown_as_typed() {
+        let parts = ["sh", "-c", "echo 'hi' $X", ""].map(str::to_owned);
+        assert_eq!(quoted(&parts), r"sh -c 'echo '\''hi'\'' $X' ''");
+    }
+}

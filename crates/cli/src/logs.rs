@@ -1,0 +1,129 @@
+//! `tenure logs`: what a job wrote. On a terminal, escapes in it are shown and not obeyed.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use clap_complete::engine::ArgValueCompleter;
+use futures_util::StreamExt;
+use tenure_api::client::{Client, ClientError};
+use tenure_api::v1::job::LogQuery;
+
+use crate::completion::complete_jobs;
+use crate::context::Context;
+use crate::refusal::Failure;
+use crate::resolve;
+use crate::safe::LogFilter;
+
+/// How long a broken connection is tried again before it is given up.
+const PATIENCE: u32 = 20;
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    #[arg(add = ArgValueCompleter::new(complete_jobs))]
+    job: String,
+    /// Go on until the job ends
+    #[arg(short, long)]
+    follow: bool,
+    /// What it wrote to stderr
+    #[arg(long)]
+    stderr: bool,
+    /// Pass terminal escapes through
+    #[arg(long)]
+    raw: bool,
+}
+
+pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    let client = context.client()?;
+    let job = resolve::job::job(&client, &args.job).await?;
+    let stream = if args.stderr { Stream::Stderr } else { Stream::Stdout };
+    let mut to = Sink::new(Stream::Stdout, args.raw);
+    let mut offset = 0;
+    copy(&client, &job.to_string(), stream, args.follow, &mut offset, &mut to).await?;
+    to.finish()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// One of our own streams, guarded when it is a terminal.
+pub struct Sink {
+    to: Stream,
+    filter: Option<LogFilter>,
+}
+
+impl Sink {
+    pub fn new(to: Stream, raw: bool) -> Sink {
+        let terminal = match to {
+            Stream::Stdout => std::io::stdout().is_terminal(),
+            Stream::Stderr => std::io::stderr().is_terminal(),
+        };
+        Sink { to, filter: (terminal && !raw).then(LogFilter::default) }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let filtered = self.filter.as_mut().map(|filter| filter.pass(bytes).into_bytes());
+        let bytes = filtered.as_deref().unwrap_or(bytes);
+        match self.to {
+            Stream::Stdout => flushed(std::io::stdout().lock(), bytes)?,
+            Stream::Stderr => flushed(std::io::stderr().lock(), bytes)?,
+        }
+        Ok(())
+    }
+
+    pub fn finish(&mut self) -> Result<(), Failure> {
+        let left = self.filter.as_mut().map(LogFilter::finish).unwrap_or_default();
+        if left.is_empty() { Ok(()) } else { self.write(left.as_bytes()) }
+    }
+}
+
+fn flushed(mut to: impl Write, bytes: &[u8]) -> std::io::Result<()> {
+    to.write_all(bytes)?;
+    to.flush()
+}
+
+/// Copies a job's stream from `offset` on, and keeps `offset` at what was copied: a connection that breaks is
+/// taken up again where it broke.
+pub async fn copy(client: &Client, job: &str, from: Stream, follow: bool, offset: &mut u64, to: &mut Sink) -> Result<(), Failure> {
+    let mut tries = 0;
+    loop {
+        let query = LogQuery {
+            stream: Some(if from == Stream::Stderr { "stderr" } else { "stdout" }.into()),
+            offset: Some(*offset),
+            follow: Some(follow),
+        };
+        let broken = match client.logs(job, &query).await {
+            Ok(pieces) => {
+                let mut pieces = std::pin::pin!(pieces);
+                let mut broken = None;
+                while let Some(piece) = pieces.next().await {
+                    match piece {
+                        Ok(bytes) => {
+                            tries = 0;
+                            *offset += bytes.len() as u64;
+                            to.write(&bytes)?;
+                        }
+                        Err(error) => {
+                            broken = Some(error);
+                            break;
+                        }
+                    }
+                }
+                match broken {
+                    None => return Ok(()),
+                    Some(error) => error,
+                }
+            }
+            Err(error) => error,
+        };
+        let lost = matches!(&broken, ClientError::Unreachable { .. }) || matches!(&broken, ClientError::Refused(problem) if problem.status >= 500);
+        tries += 1;
+        if !follow || !lost || tries > PATIENCE {
+            return Err(broken.into());
+        }
+        tokio::time::sleep(Duration::from_millis(100 * u64::from(tries).pow(2)).min(Duration::from_secs(3))).await;
+    }
+}

@@ -1,0 +1,137 @@
+//! `tenure node`: the machines of the fleet.
+
+use clap::Subcommand;
+use tenure_api::client::Client;
+use tenure_api::v1::node::{CreateJoinToken, NodeView};
+use tenure_domain::schedule::fleet::NodeStatus;
+
+use crate::context::Context;
+use crate::moment::{ago, full, now};
+use crate::output::{Form, Paint};
+use crate::refusal::Failure;
+use crate::table::{Table, Text, bar, figure, text};
+use crate::{gpu, input, resolve, units};
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List nodes
+    #[command(visible_alias = "ls")]
+    List,
+    /// Show a node and its GPUs
+    Show { node: String },
+    /// Make a token with which one node joins, and print it, this once
+    Token {
+        /// How long it is good for
+        #[arg(long, value_parser = units::seconds, default_value = "1h", value_name = "TIME")]
+        valid: u64,
+    },
+    /// Start nothing new on a node
+    Cordon { node: String },
+    /// Let a node take work again
+    Uncordon { node: String },
+    /// Take a node's keys away: it cannot speak to the server any more
+    Revoke {
+        node: String,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+    /// Remove a node from the fleet
+    Remove {
+        node: String,
+        /// Do not ask
+        #[arg(short, long)]
+        yes: bool,
+    },
+}
+
+impl Command {
+    pub async fn run(self, context: &Context) -> Result<(), Failure> {
+        let client = context.client()?;
+        match self {
+            Command::List => list(context, &resolve::nodes(&client).await?),
+            Command::Show { node } => show(context, &resolve::node(&client, &node).await?),
+            Command::Token { valid } => token(context, &client, valid).await,
+            Command::Cordon { node } => {
+                let id = resolve::node(&client, &node).await?.id.to_string();
+                list(context, &[client.cordon(&id).await?])
+            }
+            Command::Uncordon { node } => {
+                let id = resolve::node(&client, &node).await?.id.to_string();
+                list(context, &[client.uncordon(&id).await?])
+            }
+            Command::Revoke { node, yes } => {
+                let node = resolve::node(&client, &node).await?;
+                input::confirm(&format!("Take the keys of {} away?", node.name), yes)?;
+                list(context, &[client.revoke_node(&node.id.to_string()).await?])
+            }
+            Command::Remove { node, yes } => {
+                let node = resolve::node(&client, &node).await?;
+                input::confirm(&format!("Remove {} from the fleet?", node.name), yes)?;
+                client.remove_node(&node.id.to_string()).await?;
+                context.out.note(format!("removed {}", node.name));
+                Ok(())
+            }
+        }
+    }
+}
+
+async fn token(context: &Context, client: &Client, valid_s: u64) -> Result<(), Failure> {
+    let made = client.create_join_token(&CreateJoinToken { valid_s }).await?;
+    match context.out.form {
+        Form::Json | Form::Yaml => context.out.value(&made),
+        _ => {
+            context.out.note(format!("good for one node until {}; start its agent with it:", made.expires));
+            context.out.line(crate::safe::safe(&made.token))
+        }
+    }
+}
+
+fn status(status: NodeStatus) -> Text {
+    match status {
+        NodeStatus::Up => text("up").paint(Paint::Good),
+        NodeStatus::Lost => text("lost").paint(Paint::Bad),
+        NodeStatus::Cordoned => text("cordoned").paint(Paint::Busy),
+    }
+}
+
+fn list(context: &Context, nodes: &[NodeView]) -> Result<(), Failure> {
+    let wide = context.out.wide();
+    context.out.list(nodes, |node| node.name.clone(), "no node has joined yet; `tenure node token` makes a token for one", |nodes| {
+        let head: &[&str] = if wide {
+            &["NODE", "STATUS", "JOBS", "GPUS", "CPU", "MEMORY", "JOINED", "ID"]
+        } else {
+            &["NODE", "STATUS", "JOBS", "GPUS", "CPU", "MEMORY"]
+        };
+        let mut table = Table::new(head);
+        for node in nodes {
+            let cpu = format!("{} of {}", units::show_milli(node.used_cpu_milli.into()), units::show_milli(node.cpu_milli.into()));
+            let memory = format!("{} of {}", units::show_mib(node.used_memory_mib), units::show_mib(node.memory_mib));
+            let mut row =
+                vec![text(&node.name), status(node.status), figure(node.allocations), figure(node.gpus.len()), text(cpu), text(memory)];
+            if wide {
+                row.extend([text(ago(node.joined, now())), text(node.id.to_string())]);
+            }
+            table.row(row);
+        }
+        table
+    })
+}
+
+fn show(context: &Context, node: &NodeView) -> Result<(), Failure> {
+    context.out.one(node, |node| node.name.clone(), |node| {
+        let mut table = Table::fields();
+        table.field("node", text(&node.name).paint(Paint::Bold)).field("status", status(node.status));
+        table.field("id", node.id.to_string()).field("joined", full(node.joined, now())).field("jobs", node.allocations.to_string());
+        let cpu = format!("{} of {}", units::show_milli(node.used_cpu_milli.into()), units::show_milli(node.cpu_milli.into()));
+        table.field("cpu", cpu).field("", bar(node.used_cpu_milli.into(), Some(node.cpu_milli.into())));
+        let memory = format!("{} of {}", units::show_mib(node.used_memory_mib), units::show_mib(node.memory_mib));
+        table.field("memory", memory).field("", bar(node.used_memory_mib, Some(node.memory_mib)));
+        table
+    })?;
+    if matches!(context.out.form, Form::Table | Form::Wide) && !node.gpus.is_empty() {
+        context.out.line("")?;
+        return gpu::list(context, std::slice::from_ref(node));
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! `tenure run`: a command as a job. Prints the plan with its price, submits once however often it is sent,
+//! follows, and ends as the job ends.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use tenure_api::client::{Client, ClientError};
+use tenure_api::v1::job::{JobView, Plan, SubmitJob};
+use tenure_domain::refusal::{Code, Refusal};
+use tenure_domain::workload::spec::{JobSpec, Kind, Priority};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::context::Context;
+use crate::demand::{self, DemandArgs};
+use crate::follow::follow;
+use crate::job::{exit_code, outcome_said, print_list};
+use crate::moment::length;
+use crate::output::{Form, Output, Paint};
+use crate::refusal::Failure;
+use crate::safe::safe;
+use crate::{input, resolve, units};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    #[command(flatten)]
+    demand: DemandArgs,
+    /// A named size instead; `tenure sku list` shows them
+    #[arg(long)]
+    sku: Option<String>,
+    /// End it after this long; also what is set aside of the budget
+    #[arg(long, value_parser = units::seconds, default_value = "1h", value_name = "TIME")]
+    time: u64,
+    /// Its name; the program's unless said
+    #[arg(long)]
+    name: Option<String>,
+    /// What sort of work it is
+    #[arg(long, value_enum, default_value = "batch", hide_default_value = true)]
+    kind: KindArg,
+    /// Which jobs go first
+    #[arg(long, value_enum, default_value = "normal", hide_default_value = true)]
+    priority: PriorityArg,
+    /// An environment variable
+    #[arg(long, value_name = "K=V", value_parser = pair)]
+    env: Vec<(String, String)>,
+    /// An environment variable filled from a secret
+    #[arg(long, value_name = "VAR=SECRET", value_parser = pair)]
+    secret: Vec<(String, String)>,
+    /// The working directory inside the sandbox
+    #[arg(long, value_name = "DIR")]
+    workdir: Option<String>,
+    /// Whose job it is; yours unless said
+    #[arg(long, value_name = "USER")]
+    owner: Option<String>,
+    /// Submit and leave
+    #[arg(short, long)]
+    detach: bool,
+    /// Only if it starts now: otherwise submit nothing and end with 4
+    #[arg(long)]
+    now: bool,
+    /// Only show the plan
+    #[arg(long, conflicts_with_all = ["detach", "yes"])]
+    dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// Stop the job on Ctrl-C, instead of leaving it to run
+    #[arg(long)]
+    stop_on_interrupt: bool,
+    /// Pass terminal escapes of the job through
+    #[arg(long)]
+    raw: bool,
+    /// The program and its arguments, after --
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum KindArg {
+    Batch,
+    Inference,
+    FineTune,
+    Training,
+    Rendering,
+    Video,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum PriorityArg {
+    Low,
+    Normal,
+    High,
+    Urgent,
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| format!("'{text}' is not NAME=VALUE"))
+}
+
+fn distinct(pairs: Vec<(String, String)>, flag: &str) -> Result<BTreeMap<String, String>, Failure> {
+    let mut map = BTreeMap::new();
+    for (name, value) in pairs {
+        if map.insert(name.clone(), value).is_some() {
+            return Err(Failure::usage(format!("{flag} gives {} twice", safe(&name))));
+        }
+    }
+    Ok(map)
+}
+
+impl Args {
+    fn spec(&mut self) -> Result<JobSpec, Failure> {
+        let spec = JobSpec {
+            name: self.name.take().unwrap_or_else(|| name_of(&self.command[0])),
+            kind: match self.kind {
+                KindArg::Batch => Kind::Batch,
+                KindArg::Inference => Kind::Inference,
+                KindArg::FineTune => Kind::FineTune,
+                KindArg::Training => Kind::Training,
+                KindArg::Rendering => Kind::Rendering,
+                KindArg::Video => Kind::Video,
+            },
+            priority: match self.priority {
+                PriorityArg::Low => Priority::Low,
+                PriorityArg::Normal => Priority::Normal,
+                PriorityArg::High => Priority::High,
+                PriorityArg::Urgent => Priority::Urgent,
+            },
+            command: std::mem::take(&mut self.command),
+            env: distinct(std::mem::take(&mut self.env), "--env")?,
+            secrets: distinct(std::mem::take(&mut self.secret), "--secret")?,
+            workdir: self.workdir.take(),
+            sku: self.sku.take(),
+            demand: self.demand.demand()?,
+            run_time_s: self.time,
+            grace_s: 10,
+            max_attempts: 3,
+        };
+        spec.check()?;
+        Ok(spec)
+    }
+}
+
+/// A name made from the program's, of the letters a name may have.
+fn name_of(program: &str) -> String {
+    let base = program.rsplit('/').find(|part| !part.is_empty()).unwrap_or("job");
+    let name: String = base.chars().map(|letter| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '-' }).take(63).collect();
+    let name = name.trim_start_matches(|letter: char| !letter.is_ascii_alphanumeric());
+    if name.is_empty() { "job".into() } else { name.to_owned() }
+}
+
+pub async fn run(context: &Context, mut args: Args) -> Result<ExitCode, Failure> {
+    let spec = args.spec()?;
+    let client = context.client()?;
+    let out = &context.out;
+    let owner = match &args.owner {
+        Some(owner) => Some(resolve::scope(&client, owner).await?.id.to_string()),
+        None => None,
+    };
+    let body = SubmitJob { owner, spec };
+    let plan = client.plan_job(&body).await?;
+    if !out.quiet || args.dry_run {
+        show_plan(out, &body.spec, &plan);
+    }
+    if args.dry_run {
+        if matches!(out.form, Form::Json | Form::Yaml) {
+            out.value(&plan)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let (true, Some(waiting)) = (args.now, &plan.waiting) {
+        return Err(no_capacity(&waiting.sentence, waiting.hint.as_deref()));
+    }
+    if !args.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !input::ask("Run it?", true)? {
+        out.note("nothing was submitted");
+        return Ok(ExitCode::from(crate::refusal::REFUSED));
+    }
+    // From here on Ctrl-C no longer ends the program: a job may be under way, and its user is told of it.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| Failure::Local(error.to_string()))?;
+    let job = submit(&client, &body).await?;
+    if args.detach {
+        out.note(format!("submitted; follow it with `tenure logs -f {0}`, stop it with `tenure stop {0}`", job.id));
+        print_list(context, &[job], "")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let id = job.id;
+    out.note(format!("submitted {id}"));
+    let mut following = std::pin::pin!(follow(context, &client, job, args.raw));
+    let mut stopping = false;
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut following => break outcome?,
+            _ = interrupt.recv() => {
+                if !args.stop_on_interrupt || stopping {
+                    out.say(&format!("\n{id} goes on. Follow it with `tenure logs -f {id}`, stop it with `tenure stop {id}`."));
+                    return Ok(ExitCode::from(130));
+                }
+                stopping = true;
+                out.say(&format!("\nstopping {id}; Ctrl-C again leaves it to end by itself"));
+                client.stop_job(&id.to_string()).await?;
+            }
+        }
+    };
+    let done = client.job(&id.to_string()).await?;
+    let cost = units::show_money(done.charged_micros, &plan.currency);
+    let paint = if exit_code(&outcome) == 0 { Paint::Good } else { Paint::Bad };
+    if !out.quiet {
+        out.say(&format!("{} {}", out.paint_note(paint, &safe(&outcome_said(&outcome))), out.paint_note(Paint::Dim, &format!("after {}, {cost}", length(done.ran_ms)))));
+    }
+    Ok(ExitCode::from(exit_code(&outcome)))
+}
+
+/// Not now, as `--now` asked to be told.
+fn no_capacity(sentence: &str, hint: Option<&str>) -> Failure {
+    let refusal = Refusal::new(Code::NoCapacity, sentence.to_owned());
+    match hint {
+        Some(hint) => refusal.hint(hint.to_owned()).into(),
+        None => refusal.into(),
+    }
+}
+
+/// Sends a job; a lost answer is asked for again under the same key, so that it is submitted once.
+pub async fn submit(client: &Client, body: &SubmitJob) -> Result<JobView, Failure> {
+    let key = fresh_key()?;
+    let mut tries = 0;
+    loop {
+        match client.submit_job(body, Some(&key)).await {
+            Err(ClientError::Unreachable { source, .. }) if !source.is_connect() && tries < 4 => tries += 1,
+            Err(ClientError::Refused(problem)) if problem.code == "idempotency_in_flight" && tries < 4 => tries += 1,
+            answer => return Ok(answer?),
+        }
+        tokio::time::sleep(Duration::from_millis(250 << tries)).await;
+    }
+}
+
+/// A key that no other request has.
+pub fn fresh_key() -> Result<String, Failure> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| Failure::Local(format!("the system gives no random numbers: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+pub fn show_plan(out: &Output, spec: &JobSpec, plan: &Plan) {
+    let dim = |text: &str| out.paint_note(Paint::Dim, text);
+    let size = spec.sku.as_ref().map_or_else(|| demand::said(&spec.demand), |sku| format!("SKU {}", safe(sku)));
+    out.say(&format!("{} {} {}", dim("plan:"), out.paint_note(Paint::Bold, &safe(&spec.name)), dim(&format!("{size}, for {} at most", length(spec.run_time_s * 1000)))));
+    let money = |micros| units::show_money(micros, &plan.currency);
+    match &plan.waiting {
+        None if plan.starts_now => {
+            let node = plan.node_name.as_ref().map_or(String::new(), |node| format!(" on {}", safe(node)));
+            let level = plan.isolation.map_or(String::new(), |level| format!(", {}", level.as_str()));
+            out.say(&format!("      {}{node}{level}", out.paint_note(Paint::Good, "starts now")));
+        }
+        None => out.say(&format!("      {}", out.paint_note(Paint::Busy, "waits"))),
+        Some(waiting) => {
+            out.say(&format!("      {} {}  {}", out.paint_note(Paint::Busy, "waits:"), safe(&waiting.sentence), dim(&format!("[{}]", safe(&waiting.code)))));
+        }
+    }
+    out.say(&format!("      {} an hour, {} at most", money(plan.hourly_micros), money(plan.hold_micros)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_programs() {
+        for (program, name) in [("/usr/bin/python3", "python3"), ("./träin.sh", "tr-in.sh"), ("-", "job"), ("___", "job"), ("/", "job"), ("日本", "job")] {
+            assert_eq!(name_of(program), name);
+            assert!(tenure_domain::name::check(&name_of(program), "").is_ok());
+        }
+    }
+
+    #[test]
+    fn variables_are_pairs_and_not_repeated() {
+        assert_eq!(pair("A=b=c"), Ok(("A".into(), "b=c".into())));
+        assert_eq!(pair("A="), Ok(("A".into(), String::new())));
+        assert!(pair("A").is_err() && pair("=b").is_err());
+        assert!(distinct(vec![("A".into(), "1".into()), ("A".into(), "2".into())], "--env").is_err());
+    }
+
+    #[test]
+    fn keys_differ() {
+        assert_ne!(fresh_key().unwrap(), fresh_key().unwrap());
+    }
+}

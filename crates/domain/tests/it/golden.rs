@@ -1,0 +1,391 @@
+//! Golden encodings: `tests/golden/events.jsonl` holds one of each event as it is written today.
+//!
+//! A change of encoding turns this red. Where it is meant (a field with a default), move the old line to
+//! `events-old.jsonl`, which must stay readable for ever, and run with `TENURE_GOLDEN=write`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use tenure_domain::Event;
+use tenure_domain::command::Observation;
+use tenure_domain::event::RefusedAccess;
+use tenure_domain::id::SecretId;
+use tenure_domain::tenancy::budget::Budget;
+use tenure_domain::tenancy::policy::Policy;
+use tenure_domain::tenancy::role::{Action, Role};
+use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
+use tenure_domain::time::Period;
+use tenure_domain::workload::job::StopReason;
+use tenure_domain::workload::spec::{Isolation, Kind, Priority, Sku};
+use tenure_domain::{Actor, Wish};
+
+use crate::world::{World, amounts, digest, gpu, inventory, plain_prices, slice, spec};
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name)
+}
+
+/// The names of all variants, from the list that `Event::kind` is made of.
+fn kinds() -> BTreeSet<&'static str> {
+    let source = include_str!("../../src/event.rs");
+    let list = source
+        .split("names! {")
+        .last()
+        .and_then(|rest| rest.split('}').next())
+        .expect("the list of names");
+    let kinds: BTreeSet<&str> = list.split_whitespace().collect();
+    assert!(kinds.len() >= 40 && kinds.contains("JobEnded"));
+    kinds
+}
+
+/// A life in which everything happens once.
+fn everything() -> Vec<Event> {
+    let mut world = World::new();
+    let mut all = vec![Event::PlatformFounded {
+        name: "cell".into(),
+        prices: plain_prices(),
+    }];
+    let identity = Identity {
+        issuer: "https://id.example".into(),
+        subject: "ada@example".into(),
+    };
+    let acme = world.tenant("acme");
+    let lab = world.subscriber(acme, "lab");
+    let root = Actor::user(world.root);
+    let mut take = |world: &mut World, by: &Actor, wish: Wish| {
+        let events = world
+            .act(by.clone(), wish.clone())
+            .unwrap_or_else(|refusal| panic!("{wish:?}: {refusal}"));
+        all.extend(events.clone());
+        events
+    };
+    let wish = Wish::CreateUser {
+        parent: lab,
+        name: "ada".into(),
+        kind: UserKind::Person,
+        identity: Some(identity.clone()),
+        role: Some(Role::Member),
+    };
+    let made = take(&mut world, &root, wish);
+    let Event::ScopeCreated {
+        scope: home @ ScopeId::User(ada),
+        ..
+    } = made[0]
+    else {
+        panic!("no user")
+    };
+    take(
+        &mut world,
+        &root,
+        Wish::SetIdentity {
+            user: ada,
+            identity: Some(identity),
+        },
+    );
+    let expires = Some(world.now.plus_ms(1000));
+    let key = take(
+        &mut world,
+        &root,
+        Wish::CreateKey {
+            user: ada,
+            label: "laptop".into(),
+            digest: digest(77),
+            expires,
+            allow: Some([Action::ScopeRead, Action::JobSubmit].into()),
+        },
+    );
+    let Event::KeyCreated { key } = &key[0] else {
+        panic!("no key")
+    };
+    take(&mut world, &root, Wish::RevokeKey { key: key.id });
+    take(
+        &mut world,
+        &root,
+        Wish::SetQuota {
+            scope: acme,
+            quota: amounts(&[
+                ("gpu_milli", 4000),
+                ("vram_mib@class:H100", 160_000),
+                ("jobs@sku:small", 3),
+            ]),
+            revision: None,
+        },
+    );
+    let budgets = vec![
+        Budget {
+            period: Period::Month,
+            class: None,
+            sku: None,
+            money_micros: Some(50_000_000),
+            gpu_seconds: Some(360_000),
+        },
+        Budget {
+            period: Period::Day,
+            class: Some("H100".into()),
+            sku: None,
+            money_micros: None,
+            gpu_seconds: Some(86_400),
+        },
+    ];
+    take(
+        &mut world,
+        &root,
+        Wish::SetBudgets {
+            scope: acme,
+            budgets,
+            revision: None,
+        },
+    );
+    let policy = Policy {
+        kinds: Some([Kind::Training, Kind::Batch].into()),
+        priorities: Some([Priority::Normal, Priority::High].into()),
+        classes: Some(["H100".into()].into()),
+        min_isolation: Some(Isolation::Fenced),
+        share_guarded: Some(false),
+        max_run_time_s: Some(86_400),
+        max_compute_permille: Some(500),
+        max_vram_mib_per_job: Some(40_000),
+        max_gpus_per_job: Some(1),
+    };
+    take(
+        &mut world,
+        &root,
+        Wish::SetPolicy {
+            scope: lab,
+            policy,
+            revision: None,
+        },
+    );
+    let rules = r#"@id("day-only") forbid (principal, action == Action::"job_submit", resource) when { context has hour_utc && context.hour_utc < 6 };"#;
+    take(
+        &mut world,
+        &root,
+        Wish::SetRules {
+            scope: lab,
+            rules: rules.into(),
+            revision: None,
+        },
+    );
+    take(
+        &mut world,
+        &root,
+        Wish::StoreSecret {
+            scope: home,
+            name: "token".into(),
+            secret: SecretId(4242),
+        },
+    );
+    take(
+        &mut world,
+        &root,
+        Wish::SetPrices {
+            prices: plain_prices(),
+        },
+    );
+    take(
+        &mut world,
+        &root,
+        Wish::DefineSku {
+            sku: Sku {
+                name: "small".into(),
+                demand: slice(100, 4000),
+            },
+        },
+    );
+    let counts = vec![RefusedAccess {
+        principal: "203.0.113.9".into(),
+        action: "job_submit".into(),
+        code: "not_found".into(),
+        count: 12,
+    }];
+    take(&mut world, &Actor::System, Wish::CountRefusals { counts });
+
+    let expires = world.now.plus_ms(60_000);
+    take(
+        &mut world,
+        &root,
+        Wish::CreateJoinToken {
+            digest: digest(80),
+            expires,
+        },
+    );
+    let joined = take(
+        &mut world,
+        &Actor::System,
+        Wish::JoinNode {
+            token: digest(80),
+            name: "alpha".into(),
+            key: digest(81),
+        },
+    );
+    let Event::NodeJoined { node, .. } = joined[0] else {
+        panic!("no node")
+    };
+    let agent = Actor::Node(node);
+    let device = gpu(
+        "GPU-5c1e",
+        "H100",
+        80_000,
+        &[Isolation::Guarded, Isolation::Fenced, Isolation::Exclusive],
+    );
+    take(
+        &mut world,
+        &agent,
+        Wish::ReportInventory {
+            node,
+            inventory: inventory(64_000, 256_000, vec![device]),
+        },
+    );
+    take(
+        &mut world,
+        &agent,
+        Wish::AddNodeKey {
+            node,
+            key: digest(82),
+        },
+    );
+    take(
+        &mut world,
+        &agent,
+        Wish::RevokeNodeKey {
+            node,
+            key: digest(81),
+        },
+    );
+
+    let mut job = spec("train", Default::default(), 3600);
+    job.sku = Some("small".into());
+    job.secrets = [("TOKEN".to_owned(), "token".to_owned())].into();
+    job.env = [("EPOCHS".to_owned(), "3".to_owned())].into();
+    job.workdir = Some("/work".into());
+    let submitted = take(
+        &mut world,
+        &Actor::user(ada),
+        Wish::Submit {
+            owner: ada,
+            spec: job.into(),
+        },
+    );
+    let Event::JobSubmitted { job, .. } = submitted[0] else {
+        panic!("no job")
+    };
+    let (allocation, _) = world.allocation(job).expect("it started");
+    for observation in [Observation::Starting, Observation::Running] {
+        take(
+            &mut world,
+            &agent,
+            Wish::Observe {
+                node,
+                allocation,
+                observation,
+            },
+        );
+    }
+    world.pass_s(60);
+    take(
+        &mut world,
+        &agent,
+        Wish::Meter {
+            node,
+            ran: vec![(allocation, 59_000)],
+        },
+    );
+    take(&mut world, &Actor::System, Wish::LoseNode { node });
+    take(&mut world, &agent, Wish::ReturnNode { node });
+    take(
+        &mut world,
+        &Actor::System,
+        Wish::Schedule {
+            after: None,
+            limit: 1,
+        },
+    );
+    take(
+        &mut world,
+        &Actor::user(ada),
+        Wish::Stop {
+            job,
+            reason: StopReason::Cancelled,
+        },
+    );
+    let (allocation, _) = world.allocation(job).expect("it started again");
+    let exited = Observation::Exited {
+        exit_code: None,
+        signal: Some(15),
+        ran_ms: 5,
+        by: None,
+    };
+    take(
+        &mut world,
+        &agent,
+        Wish::Observe {
+            node,
+            allocation,
+            observation: exited,
+        },
+    );
+
+    for wish in [
+        Wish::CordonNode { node },
+        Wish::UncordonNode { node },
+        Wish::RemoveNode { node },
+        Wish::RemoveSku { name: "small".into() },
+        Wish::EraseSecret {
+            scope: home,
+            name: "token".into(),
+        },
+        Wish::RevokeRole {
+            scope: lab,
+            user: ada,
+            role: Role::Member,
+        },
+        Wish::Suspend { scope: lab },
+        Wish::Resume { scope: lab },
+        Wish::Move {
+            scope: home,
+            parent: acme,
+        },
+        Wish::Close { scope: home },
+    ] {
+        take(&mut world, &root, wish);
+    }
+    let mut first: BTreeMap<&str, Event> = BTreeMap::new();
+    for event in all {
+        first.entry(event.kind()).or_insert(event);
+    }
+    first.into_values().collect()
+}
+
+#[test]
+fn events_are_written_as_ever() {
+    let text = |event: &Event| serde_json::to_string(event).expect("events encode");
+    let today: Vec<String> = everything().iter().map(text).collect();
+    if std::env::var("TENURE_GOLDEN").is_ok_and(|word| word == "write") {
+        std::fs::write(path("events.jsonl"), today.join("\n") + "\n").expect("the golden file is writable");
+    }
+    let golden = std::fs::read_to_string(path("events.jsonl")).expect("the golden file is there");
+    let mut seen = BTreeSet::new();
+    for line in golden.lines() {
+        let event: Event = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        assert_eq!(text(&event), line, "an event is written as it was read");
+        seen.insert(event.kind());
+    }
+    assert_eq!(seen, kinds(), "one of each event is golden");
+    assert_eq!(
+        today,
+        golden.lines().collect::<Vec<_>>(),
+        "the same life gives the same events"
+    );
+}
+
+#[test]
+fn old_events_stay_readable() {
+    let Ok(old) = std::fs::read_to_string(path("events-old.jsonl")) else {
+        return;
+    };
+    for line in old.lines() {
+        let _: Event = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    }
+}

@@ -1,0 +1,264 @@
+//! Placement and the queue, seen from outside: best fit, order, and devices that come, go and move.
+
+use tenure_domain::schedule::fleet::NodeStatus;
+use tenure_domain::tenancy::policy::Policy;
+use tenure_domain::tenancy::role::Role;
+use tenure_domain::workload::spec::{Isolation, Priority};
+use tenure_domain::{Actor, Code, Wish};
+
+use crate::world::{World, cpu, gpu, inventory, slice, spec, whole};
+
+const GUARDED: [Isolation; 1] = [Isolation::Guarded];
+
+fn setting() -> (
+    World,
+    tenure_domain::tenancy::scope::ScopeId,
+    tenure_domain::id::UserId,
+) {
+    let mut world = World::new();
+    let acme = world.tenant("acme");
+    let ada = world.user(acme, "ada", Some(Role::Member));
+    (world, acme, ada)
+}
+
+#[test]
+fn the_tightest_gpu_is_taken() {
+    let (mut world, _, ada) = setting();
+    let big = world.node(
+        "big",
+        inventory(8000, 16_000, vec![gpu("b", "A10", 24_000, &GUARDED)]),
+    );
+    let small = world.node(
+        "small",
+        inventory(8000, 16_000, vec![gpu("s", "A10", 12_000, &GUARDED)]),
+    );
+    let mut node_of = |share, vram| {
+        let job = world
+            .submit(ada, spec("j", slice(share, vram), 60))
+            .expect("taken");
+        world.allocation(job).map(|(_, node)| node)
+    };
+    assert_eq!(
+        node_of(500, 6000),
+        Some(small),
+        "less is left over on the small one"
+    );
+    assert_eq!(node_of(500, 6000), Some(small), "and it is filled up");
+    assert_eq!(
+        node_of(100, 20_000),
+        Some(big),
+        "what only fits the big one goes there"
+    );
+    assert_eq!(node_of(100, 20_000), None);
+}
+
+#[test]
+fn slices_of_one_job_are_on_different_gpus() {
+    let (mut world, _, ada) = setting();
+    world.node(
+        "alpha",
+        inventory(
+            8000,
+            16_000,
+            (0..2)
+                .map(|i| gpu(&format!("g{i}"), "A10", 24_000, &GUARDED))
+                .collect(),
+        ),
+    );
+    let mut two = slice(300, 4000);
+    two.gpus = 2;
+    let job = world.submit(ada, spec("pair", two, 60)).expect("taken");
+    let (allocation, _) = world.allocation(job).expect("placed");
+    let slices = &world.state.fleet.allocation(allocation).expect("living").slices;
+    assert_ne!(slices[0].gpu, slices[1].gpu);
+}
+
+#[test]
+fn higher_priority_goes_first_and_then_who_came_first() {
+    let (mut world, acme, ada) = setting();
+    world.quota(acme, &[("jobs", 1)]);
+    world.node("alpha", inventory(8000, 16_000, vec![]));
+    let mut running = world.submit(ada, spec("now", cpu(100), 60)).expect("taken");
+    let order = [
+        Priority::Low,
+        Priority::Normal,
+        Priority::Urgent,
+        Priority::High,
+        Priority::Urgent,
+    ];
+    let jobs: Vec<_> = order
+        .iter()
+        .map(|&priority| {
+            let mut job = spec("later", cpu(100), 60);
+            job.priority = priority;
+            world.submit(ada, job).expect("taken")
+        })
+        .collect();
+    for next in [2, 4, 3, 1, 0] {
+        world.exit(running, 1);
+        world.schedule();
+        running = jobs[next];
+        assert!(world.allocation(running).is_some(), "{:?} is next", order[next]);
+        assert_eq!(world.state.fleet.allocations().count(), 1);
+    }
+}
+
+#[test]
+fn a_pass_goes_on_where_it_stopped() {
+    use tenure_domain::schedule::pass::next_cursor;
+    let (mut world, acme, ada) = setting();
+    world.node("alpha", inventory(8000, 16_000, vec![]));
+    world.quota(acme, &[("cpu_milli", 1000)]);
+    world.submit(ada, spec("first", cpu(900), 60)).expect("taken");
+    for _ in 0..10 {
+        world.submit(ada, spec("big", cpu(900), 60)).expect("taken");
+    }
+    let small = world.submit(ada, spec("small", cpu(800), 60)).expect("taken");
+    world.quota(acme, &[("cpu_milli", 1750)]);
+    let (mut cursor, mut steps) = (None, 0);
+    loop {
+        steps += 1;
+        if !world
+            .system(Wish::Schedule {
+                after: cursor,
+                limit: 4,
+            })
+            .expect("a pass")
+            .is_empty()
+        {
+            break;
+        }
+        cursor = next_cursor(&world.state, cursor, 4);
+        assert!(cursor.is_some(), "the pass ended before the job that fits");
+    }
+    assert_eq!(steps, 3, "eleven jobs in steps of four");
+    assert!(world.allocation(small).is_some());
+    assert_eq!(
+        next_cursor(&world.state, None, 100),
+        None,
+        "a whole queue in one step has no next"
+    );
+}
+
+#[test]
+fn a_device_is_on_one_node_only() {
+    let (mut world, _, ada) = setting();
+    let card = || gpu("card", "A10", 24_000, &GUARDED);
+    let old = world.node("old", inventory(8000, 16_000, vec![card()]));
+    let new = world.node("new", inventory(8000, 16_000, vec![]));
+    let both = Wish::ReportInventory {
+        node: new,
+        inventory: inventory(8000, 16_000, vec![card()]),
+    };
+    assert_eq!(
+        world
+            .act(Actor::Node(new), both.clone())
+            .expect_err("on two nodes")
+            .code,
+        Code::ContradictoryReport
+    );
+    world.system(Wish::LoseNode { node: old }).expect("lost");
+    world
+        .act(Actor::Node(new), both)
+        .expect("the card was put into the new node");
+    let job = world.submit(ada, spec("j", slice(600, 4000), 60)).expect("taken");
+    assert!(world.allocation(job).is_some());
+    // The node finds another device: the card it holds stays the same card.
+    let more = inventory(8000, 16_000, vec![card(), gpu("other", "A10", 24_000, &GUARDED)]);
+    world
+        .act(
+            Actor::Node(new),
+            Wish::ReportInventory {
+                node: new,
+                inventory: more,
+            },
+        )
+        .expect("one more");
+    let jobs = [(); 2].map(|()| world.submit(ada, spec("k", slice(600, 4000), 60)).expect("taken"));
+    assert_eq!(
+        jobs.map(|job| world.allocation(job).is_some()),
+        [true, false],
+        "two cards hold two such jobs"
+    );
+    // The old node comes back from the dead without it.
+    world
+        .act(Actor::Node(old), Wish::ReturnNode { node: old })
+        .expect("back");
+    assert!(world.state.fleet.node(old).expect("old").gpus.is_empty());
+    let again = Wish::ReportInventory {
+        node: old,
+        inventory: inventory(8000, 16_000, vec![card()]),
+    };
+    assert_eq!(
+        world.act(Actor::Node(old), again).expect_err("on two nodes").code,
+        Code::ContradictoryReport
+    );
+}
+
+#[test]
+fn a_report_in_another_order_says_nothing_new() {
+    let (mut world, ..) = setting();
+    let cards = || {
+        vec![
+            gpu("a", "A10", 24_000, &GUARDED),
+            gpu("b", "A10", 24_000, &GUARDED),
+        ]
+    };
+    let node = world.node("alpha", inventory(8000, 16_000, cards()));
+    let turned = inventory(8000, 16_000, cards().into_iter().rev().collect());
+    assert_eq!(
+        world.act(
+            Actor::Node(node),
+            Wish::ReportInventory {
+                node,
+                inventory: turned
+            }
+        ),
+        Ok(vec![])
+    );
+}
+
+#[test]
+fn a_cordon_outlives_a_loss() {
+    let (mut world, ..) = setting();
+    let node = world.node("alpha", inventory(8000, 16_000, vec![]));
+    world.root(Wish::CordonNode { node }).expect("cordoned");
+    world.system(Wish::LoseNode { node }).expect("lost");
+    world
+        .act(Actor::Node(node), Wish::ReturnNode { node })
+        .expect("back");
+    assert_eq!(
+        world.state.fleet.node(node).expect("alpha").status,
+        NodeStatus::Cordoned
+    );
+    world.root(Wish::UncordonNode { node }).expect("uncordoned");
+    assert_eq!(
+        world.state.fleet.node(node).expect("alpha").status,
+        NodeStatus::Up
+    );
+}
+
+#[test]
+fn a_policy_on_vram_holds_for_whole_gpus_too() {
+    let (mut world, acme, ada) = setting();
+    world.node(
+        "alpha",
+        inventory(8000, 16_000, vec![gpu("big", "H100", 80_000, &GUARDED)]),
+    );
+    world.policy(
+        acme,
+        Policy {
+            max_vram_mib_per_job: Some(40_000),
+            ..Policy::default()
+        },
+    );
+    let job = world.submit(ada, spec("whole", whole(1), 60)).expect("taken");
+    assert!(
+        world.allocation(job).is_none(),
+        "a whole GPU comes with more than is allowed"
+    );
+    let slice = world
+        .submit(ada, spec("part", slice(500, 40_000), 60))
+        .expect("taken");
+    assert!(world.allocation(slice).is_some());
+}

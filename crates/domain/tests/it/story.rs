@@ -1,0 +1,321 @@
+//! A world that writes down what was wished, what happened, and why things wait, in words a person reads.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use tenure_domain::command::Observation;
+use tenure_domain::id::{GpuId, JobId, NodeId, UserId};
+use tenure_domain::schedule::why::why;
+use tenure_domain::tenancy::scope::ScopeId;
+use tenure_domain::workload::job::Outcome;
+use tenure_domain::workload::spec::JobSpec;
+use tenure_domain::{Actor, Event, Refusal, Wish};
+
+use crate::world::World;
+
+pub struct Story {
+    pub world: World,
+    text: String,
+    jobs: BTreeMap<JobId, String>,
+}
+
+impl Story {
+    pub fn new(world: World) -> Story {
+        Story {
+            world,
+            text: String::new(),
+            jobs: BTreeMap::new(),
+        }
+    }
+
+    pub fn say(&mut self, line: &str) {
+        let now = self.world.now.rfc3339();
+        writeln!(self.text, "\n# {line}   ({now})").expect("text");
+    }
+
+    pub fn tell(&mut self, wished: &str, by: Actor, wish: Wish) -> Option<Vec<Event>> {
+        writeln!(self.text, "> {wished}").expect("text");
+        let answer = self.world.act(by, wish);
+        match &answer {
+            Err(refusal) => self.refused(refusal),
+            Ok(events) if events.is_empty() => self.line("nothing changes"),
+            Ok(events) => {
+                for event in events {
+                    if let Event::JobSubmitted { job, spec, .. } = event {
+                        self.jobs.insert(*job, spec.name.clone());
+                    }
+                    let line = self.event(event);
+                    self.line(&line);
+                }
+            }
+        }
+        answer.ok()
+    }
+
+    pub fn root(&mut self, wished: &str, wish: Wish) -> Option<Vec<Event>> {
+        let root = Actor::user(self.world.root);
+        self.tell(wished, root, wish)
+    }
+
+    pub fn submit(&mut self, owner: UserId, spec: JobSpec) -> Option<JobId> {
+        let (who, name) = (
+            self.world.state.tree.title(ScopeId::User(owner)),
+            spec.name.clone(),
+        );
+        let events = self.tell(
+            &format!("{who} submits {name}"),
+            Actor::user(owner),
+            Wish::Submit {
+                owner,
+                spec: spec.into(),
+            },
+        )?;
+        let job = events.iter().find_map(|event| {
+            if let Event::JobSubmitted { job, .. } = event {
+                Some(*job)
+            } else {
+                None
+            }
+        });
+        job.inspect(|&job| self.why(job))
+    }
+
+    pub fn observe(&mut self, job: JobId, observation: Observation) {
+        let (allocation, node) = self.world.allocation(job).expect("the job is placed");
+        let wished = format!(
+            "{} reports of {}: {observation:?}",
+            self.node(node),
+            self.jobs[&job]
+        );
+        self.tell(
+            &wished,
+            Actor::Node(node),
+            Wish::Observe {
+                node,
+                allocation,
+                observation,
+            },
+        );
+    }
+
+    pub fn exit(&mut self, job: JobId, ran_s: u64) {
+        self.observe(
+            job,
+            Observation::Exited {
+                exit_code: Some(0),
+                signal: None,
+                ran_ms: ran_s * 1000,
+                by: None,
+            },
+        );
+    }
+
+    pub fn meter(&mut self, job: JobId, ran_s: u64) {
+        let (allocation, node) = self.world.allocation(job).expect("the job is placed");
+        let wished = format!("{} meters {}: {ran_s} s so far", self.node(node), self.jobs[&job]);
+        self.tell(
+            &wished,
+            Actor::Node(node),
+            Wish::Meter {
+                node,
+                ran: vec![(allocation, ran_s * 1000)],
+            },
+        );
+    }
+
+    pub fn schedule(&mut self) {
+        loop {
+            let events = self.tell(
+                "a pass over the queue",
+                Actor::System,
+                Wish::Schedule {
+                    after: None,
+                    limit: usize::MAX,
+                },
+            );
+            if events.is_none_or(|events| events.is_empty()) {
+                break;
+            }
+        }
+        let waiting: Vec<JobId> = self.world.state.queue.iter().map(|key| key.1).collect();
+        waiting.into_iter().for_each(|job| self.why(job));
+    }
+
+    pub fn why(&mut self, job: JobId) {
+        if let Some(reason) = why(&self.world.state, job, self.world.now) {
+            let hint = reason.hint.as_deref().unwrap_or("-");
+            self.line(&format!(
+                "{} waits: {} — {}; {hint}",
+                self.jobs[&job],
+                reason.code.as_str(),
+                reason.sentence
+            ));
+        }
+    }
+
+    /// What a scope uses, has spent and has held.
+    pub fn counts(&mut self, scope: ScopeId) {
+        let place = self.world.state.tree.get(scope).expect("a scope").clone();
+        let used: Vec<String> = place
+            .used
+            .0
+            .iter()
+            .map(|(meter, n)| format!("{meter} {n}"))
+            .collect();
+        let total = place.spending.at(
+            &tenure_domain::meter::Of::All,
+            tenure_domain::time::Period::Month,
+            self.world.now,
+        );
+        let line = format!(
+            "{} uses [{}]; this month {} spent, {} held, {} GPU-s spent, {} held",
+            self.title(scope),
+            used.join(", "),
+            total.spent.money,
+            total.held.money,
+            total.spent.gpu_ms / 1000,
+            total.held.gpu_ms / 1000
+        );
+        self.line(&line);
+    }
+
+    pub fn line(&mut self, line: &str) {
+        writeln!(self.text, "    {line}").expect("text");
+    }
+
+    fn refused(&mut self, refusal: &Refusal) {
+        let field = refusal
+            .field
+            .as_deref()
+            .map_or(String::new(), |field| format!(" at {field}"));
+        let hint = refusal
+            .hint
+            .as_deref()
+            .map_or(String::new(), |hint| format!("; {hint}"));
+        self.line(&format!(
+            "REFUSED {}{field}: {}{hint}",
+            refusal.code.as_str(),
+            refusal.sentence
+        ));
+    }
+
+    fn title(&self, scope: ScopeId) -> String {
+        self.world.state.tree.title(scope)
+    }
+
+    fn node(&self, node: NodeId) -> String {
+        self.world
+            .state
+            .fleet
+            .node(node)
+            .map_or_else(|| "a node that is gone".into(), |node| node.name.to_string())
+    }
+
+    fn gpu(&self, gpu: GpuId) -> String {
+        let all = self.world.state.fleet.nodes().flat_map(|node| &node.gpus);
+        all.into_iter()
+            .find(|known| known.id == gpu)
+            .map_or_else(|| "a GPU that is gone".into(), |gpu| gpu.facts.uuid.clone())
+    }
+
+    fn event(&self, event: &Event) -> String {
+        let job = |job: &JobId| self.jobs.get(job).cloned().unwrap_or_default();
+        let kind = event.kind();
+        match event {
+            Event::JobSubmitted { job: id, .. } => format!("{kind} {}", job(id)),
+            Event::JobAdmitted { job: id, admission } => {
+                let hold = &admission.hold;
+                format!(
+                    "{kind} {}: {} an hour, {} and {} GPU-s held",
+                    job(id),
+                    hold.hourly,
+                    hold.left.money,
+                    hold.left.gpu_ms / 1000
+                )
+            }
+            Event::JobPlaced { job: id, allocation } => {
+                let slices: Vec<String> = allocation
+                    .slices
+                    .iter()
+                    .map(|s| format!("{} {} ‰ {} MiB", self.gpu(s.gpu), s.compute_permille, s.vram_mib))
+                    .collect();
+                format!(
+                    "{kind} {} on {} attempt {} [{}] {}",
+                    job(id),
+                    self.node(allocation.node),
+                    allocation.attempt,
+                    slices.join(", "),
+                    allocation.isolation.as_str()
+                )
+            }
+            Event::UsageMetered { charges, .. } => {
+                let charges: Vec<String> = charges
+                    .iter()
+                    .map(|c| {
+                        format!(
+                            "{} [{}, {}) ms costs {} from {} to {}",
+                            job(&c.job),
+                            c.from_ms,
+                            c.to_ms,
+                            c.cost.money,
+                            account(self, c.posting.from),
+                            account(self, c.posting.to)
+                        )
+                    })
+                    .collect();
+                format!("{kind} {}", charges.join("; "))
+            }
+            Event::JobEnded { job: id, outcome } => match outcome {
+                Outcome::GaveUp { attempts } => {
+                    format!("{kind} {}: gave_up after {attempts} attempts", job(id))
+                }
+                other => format!("{kind} {}: {}", job(id), other.as_str()),
+            },
+            Event::JobRequeued { job: id, why } => format!("{kind} {}: {why}", job(id)),
+            Event::JobStopping { job: id, reason } => format!("{kind} {}: {reason:?}", job(id)),
+            Event::JobStarting { job: id } | Event::JobRunning { job: id } => format!("{kind} {}", job(id)),
+            Event::NodeLost { node } | Event::NodeReturned { node } => format!("{kind} {}", self.node(*node)),
+            Event::ScopeMoved { scope, parent } => {
+                format!("{kind} {} under {}", self.title(*scope), self.title(*parent))
+            }
+            Event::ScopeSuspended { scope } | Event::ScopeResumed { scope } => {
+                format!("{kind} {}", self.title(*scope))
+            }
+            Event::QuotaSet { scope, quota } => format!(
+                "{kind} {}: {}",
+                self.title(*scope),
+                serde_json::to_string(quota).expect("a quota")
+            ),
+            Event::BudgetsSet { scope, budgets } => format!(
+                "{kind} {}: {}",
+                self.title(*scope),
+                serde_json::to_string(budgets).expect("budgets")
+            ),
+            Event::PolicySet { scope, policy } => format!(
+                "{kind} {}: {}",
+                self.title(*scope),
+                serde_json::to_string(policy).expect("a policy")
+            ),
+            Event::RulesSet { scope, .. } => format!("{kind} {}", self.title(*scope)),
+            Event::SkuDefined { sku } => format!("{kind} {}", sku.name),
+            _ => kind.into(),
+        }
+    }
+
+    pub fn check(self, name: &str) {
+        let mut settings = insta::Settings::clone_current();
+        settings.set_snapshot_path("../scenarios");
+        settings.set_prepend_module_to_snapshot(false);
+        settings.set_omit_expression(true);
+        settings.bind(|| insta::assert_snapshot!(name, self.text.trim_start()));
+    }
+}
+
+fn account(story: &Story, id: tenure_domain::ledger::account::AccountId) -> String {
+    match id {
+        tenure_domain::ledger::account::AccountId::Tenant(tenant) => {
+            story.world.state.tree.title(ScopeId::Tenant(tenant))
+        }
+        other => other.to_string(),
+    }
+}

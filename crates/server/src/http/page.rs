@@ -1,0 +1,22 @@
+//! The page of each error code, as written in `docs/errors/`.
+
+macro_rules! pages {
+    ($($code:literal)*) => {
+        /// Every code and its page.
+        pub const PAGES: &[(&str, &str)] = &[$(($code, include_str!(concat!("../../../../docs/errors/", $code, ".md"))),)*];
+    };
+}
+
+pages! {
+    "invalid_field" "not_permitted" "forbidden_by_rule" "suspended" "not_found" "name_taken" "revision_mismatch"
+    "wrong_phase" "jobs_still_live" "wrong_parent" "last_owner" "grant_exceeds_grantor" "already_founded"
+    "policy_excludes" "exceeds_quota" "exceeds_budget" "exceeds_fleet" "invalid_rule" "bad_join_token"
+    "contradictory_report" "quota_in_use" "budget_held" "scope_suspended" "no_capacity" "no_nodes" "behind_others"
+    "malformed_request" "unauthenticated" "route_not_found" "method_not_allowed" "idempotency_in_flight"
+    "body_too_large" "unsupported_media_type" "idempotency_key_reused" "too_many_requests" "internal" "not_leader"
+    "unavailable"
+}
+
+pub fn page(code: &str) -> Option<&'static str> {
+    PAGES.iter().find(|(known, _)| *known == code).map(|(_, page)| *page)
+}

@@ -1,0 +1,75 @@
+//! The routes. One file a noun; a handler reads the request, asks `authorize` or the controller, and shows the
+//! noun. Its name is the operation's id and the client's method.
+
+pub mod access;
+pub mod cost;
+pub mod event;
+pub mod job;
+pub mod journal;
+pub mod limit;
+pub mod login;
+pub mod node;
+mod past;
+pub mod platform;
+pub mod scope;
+pub mod secret;
+
+use std::sync::Arc;
+
+use axum::Router;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::http::Shared;
+
+/// All routes and their description.
+pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
+    let router = OpenApiRouter::<Arc<Shared>>::with_openapi(crate::openapi::frame())
+        .routes(routes!(platform::healthz))
+        .routes(routes!(platform::readyz))
+        .routes(routes!(platform::openapi_document))
+        .routes(routes!(platform::error_page))
+        .routes(routes!(platform::prices, platform::set_prices))
+        .routes(routes!(platform::skus))
+        .routes(routes!(platform::define_sku, platform::remove_sku))
+        .routes(routes!(login::login_view, login::login))
+        .routes(routes!(access::whoami))
+        .routes(routes!(access::keys, access::create_key))
+        .routes(routes!(access::revoke_key))
+        .routes(routes!(access::roles, access::grant_role))
+        .routes(routes!(access::revoke_role))
+        .routes(routes!(scope::create_tenant))
+        .routes(routes!(scope::create_subscriber))
+        .routes(routes!(scope::create_user))
+        .routes(routes!(scope::scope_by_path))
+        .routes(routes!(scope::scope, scope::close))
+        .routes(routes!(scope::children))
+        .routes(routes!(scope::suspend))
+        .routes(routes!(scope::resume))
+        .routes(routes!(scope::move_scope))
+        .routes(routes!(scope::set_identity))
+        .routes(routes!(limit::quota, limit::set_quota))
+        .routes(routes!(limit::budgets, limit::set_budgets))
+        .routes(routes!(limit::policy, limit::set_policy))
+        .routes(routes!(limit::rules, limit::set_rules))
+        .routes(routes!(secret::secrets))
+        .routes(routes!(secret::set_secret, secret::erase_secret))
+        .routes(routes!(job::jobs, job::submit_job))
+        .routes(routes!(job::plan::plan_job))
+        .routes(routes!(job::job))
+        .routes(routes!(job::stop_job))
+        .routes(routes!(job::why))
+        .routes(routes!(job::log::logs))
+        .routes(routes!(cost::costs))
+        .routes(routes!(node::nodes))
+        .routes(routes!(node::create_join_token))
+        .routes(routes!(node::node, node::remove_node))
+        .routes(routes!(node::cordon))
+        .routes(routes!(node::uncordon))
+        .routes(routes!(node::revoke_node))
+        .routes(routes!(journal::journal_head))
+        .routes(routes!(journal::journal_proof))
+        .routes(routes!(event::events));
+    router.split_for_parts()
+}

@@ -1,0 +1,152 @@
+//! Nodes and their devices, and the tickets with which nodes join.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use tenure_api::token::{self, JoinTicket};
+use tenure_api::v1::node::{CreateJoinToken, GpuView, NewJoinToken, NodeView};
+use tenure_api::v1::page::{Page, PageQuery};
+use tenure_domain::Wish;
+use tenure_domain::id::NodeId;
+use tenure_domain::schedule::fleet::{Gpu, Node};
+use tenure_domain::tenancy::role::Action;
+use tenure_domain::tenancy::scope::ScopeId;
+
+use crate::auth::{Caller, digest};
+use crate::controller::now;
+use crate::http::Shared;
+use crate::http::body::{JsonBody, NoBody};
+use crate::http::cursor::Turn;
+use crate::http::fail::{Answer, Fail};
+use crate::http::path::Segments;
+use crate::http::query::Query;
+use crate::idempotency::NotRepeatable;
+use crate::keyring::random;
+use crate::openapi::{ChangeProblems, ReadProblems};
+
+const MAX_VALID_S: u64 = 30 * 24 * 3600;
+
+fn gpu_view(gpu: &Gpu) -> GpuView {
+    let facts = &gpu.facts;
+    GpuView {
+        id: gpu.id,
+        uuid: facts.uuid.clone(),
+        vendor: facts.vendor.clone(),
+        model: facts.model.clone(),
+        class: facts.class.to_string(),
+        vram_mib: facts.vram_mib,
+        used_vram_mib: gpu.used_vram_mib,
+        used_permille: gpu.used_permille,
+        slices: u32::try_from(gpu.holders.len()).unwrap_or(u32::MAX),
+        isolation: facts.isolation.iter().map(|(level, why)| (level.as_str().to_owned(), why.clone())).collect(),
+        present: gpu.present,
+    }
+}
+
+fn view(node: &Node) -> NodeView {
+    NodeView {
+        id: node.id,
+        name: node.name.to_string(),
+        status: node.status,
+        joined: node.joined.into(),
+        cpu_milli: node.cpu_milli,
+        used_cpu_milli: node.used_cpu_milli,
+        memory_mib: node.memory_mib,
+        used_memory_mib: node.used_memory_mib,
+        allocations: u32::try_from(node.allocations.len()).unwrap_or(u32::MAX),
+        gpus: node.gpus.iter().map(gpu_view).collect(),
+        revision: node.revision,
+    }
+}
+
+fn shown(shared: &Shared, node: NodeId) -> Answer<Json<NodeView>> {
+    let state = shared.app.controller.view().read();
+    Ok(Json(view(state.fleet.node(node).ok_or_else(Fail::not_found)?)))
+}
+
+/// Makes a ticket with which one node may join, once. It is in this answer and nowhere else.
+#[utoipa::path(post, path = "/v1/nodes/tokens", tag = "node", request_body = CreateJoinToken, responses((status = 201, body = NewJoinToken), ChangeProblems))]
+pub(crate) async fn create_join_token(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    _: NotRepeatable,
+    body: JsonBody<CreateJoinToken>,
+) -> Answer<(StatusCode, Json<NewJoinToken>)> {
+    let valid_s = body.value.valid_s;
+    if valid_s == 0 || valid_s > MAX_VALID_S {
+        return Err(Fail::invalid("/valid_s", format!("a token is good for 1 to {MAX_VALID_S} seconds")));
+    }
+    let bytes: [u8; 32] = random();
+    let expires = now().plus_ms(valid_s * 1000);
+    caller.submit(&shared.app.controller, Wish::CreateJoinToken { digest: digest(&bytes), expires }).await?;
+    let ticket = JoinTicket { token: token::write(token::Kind::Join, &bytes), authority: shared.app.authority };
+    Ok((StatusCode::CREATED, Json(NewJoinToken { token: ticket.write().reveal().to_owned(), expires: expires.into() })))
+}
+
+/// Lists the nodes in the order they joined.
+#[utoipa::path(get, path = "/v1/nodes", tag = "node", params(PageQuery), responses((status = 200, body = Page<NodeView>), ReadProblems))]
+pub(crate) async fn nodes(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Query(query): Query<PageQuery>,
+) -> Answer<Json<Page<NodeView>>> {
+    let state = shared.app.controller.view().read();
+    caller.may(&state, Action::NodeRead, ScopeId::Platform)?;
+    let turn = Turn::new(&shared, &caller, "nodes", query.limit, query.cursor.as_deref())?;
+    let after: Option<NodeId> = turn.after.as_ref().and_then(|after| after.parse().ok());
+    let ahead = state.fleet.nodes().filter(|node| after.is_none_or(|after| node.id > after));
+    Ok(Json(turn.page(ahead.map(view), |node| node.id.to_string())))
+}
+
+/// Shows a node.
+#[utoipa::path(get, path = "/v1/nodes/{node}", tag = "node", params(("node" = String, Path, description = "The node's id")),
+    responses((status = 200, body = NodeView), ReadProblems))]
+pub(crate) async fn node(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>) -> Answer<Json<NodeView>> {
+    caller.may(&shared.app.controller.view().read(), Action::NodeRead, ScopeId::Platform)?;
+    shown(&shared, path.id(0)?)
+}
+
+/// Takes a node out of service; what runs there goes on.
+#[utoipa::path(post, path = "/v1/nodes/{node}/cordon", tag = "node", params(("node" = String, Path, description = "The node's id")),
+    responses((status = 200, body = NodeView), ChangeProblems))]
+pub(crate) async fn cordon(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<Json<NodeView>> {
+    let node = path.id(0)?;
+    caller.submit(&shared.app.controller, Wish::CordonNode { node }).await?;
+    shown(&shared, node)
+}
+
+/// Puts a node back into service.
+#[utoipa::path(post, path = "/v1/nodes/{node}/uncordon", tag = "node", params(("node" = String, Path, description = "The node's id")),
+    responses((status = 200, body = NodeView), ChangeProblems))]
+pub(crate) async fn uncordon(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<Json<NodeView>> {
+    let node = path.id(0)?;
+    caller.submit(&shared.app.controller, Wish::UncordonNode { node }).await?;
+    shown(&shared, node)
+}
+
+/// Takes away a node's keys: it cannot speak to the server any more.
+#[utoipa::path(post, path = "/v1/nodes/{node}/revoke", tag = "node", params(("node" = String, Path, description = "The node's id")),
+    responses((status = 200, body = NodeView), ChangeProblems))]
+pub(crate) async fn revoke_node(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<Json<NodeView>> {
+    let node: NodeId = path.id(0)?;
+    let keys = {
+        let state = shared.app.controller.view().read();
+        caller.may(&state, Action::NodeManage, ScopeId::Platform)?;
+        state.fleet.node(node).ok_or_else(Fail::not_found)?.keys.clone()
+    };
+    for key in keys {
+        caller.submit(&shared.app.controller, Wish::RevokeNodeKey { node, key }).await?;
+    }
+    shown(&shared, node)
+}
+
+/// Forgets a node on which nothing runs.
+#[utoipa::path(delete, path = "/v1/nodes/{node}", tag = "node", params(("node" = String, Path, description = "The node's id")),
+    responses((status = 204, description = "Removed"), ChangeProblems))]
+pub(crate) async fn remove_node(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<StatusCode> {
+    let node = path.id(0)?;
+    caller.submit(&shared.app.controller, Wish::RemoveNode { node }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,7 @@
+//! Live benchmarks: ours and the peer or the limit in one run, with a ratio.
+
+pub mod figure;
+pub mod http;
+pub mod journal;
+pub mod peer;
+pub mod restart;

@@ -1,0 +1,153 @@
+//! The real programs: a server and an agent as processes of their own, on private ports, ended with the test.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tenure_api::client::Client;
+use tenure_api::secret_text::SecretText;
+use tenure_api::v1::node::CreateJoinToken;
+
+/// Where cargo puts the programs of this build.
+pub fn program(name: &str) -> PathBuf {
+    let mut dir = std::env::current_exe().unwrap();
+    dir.pop();
+    if dir.ends_with("deps") {
+        dir.pop();
+    }
+    let program = dir.join(name);
+    assert!(program.exists(), "{} is not built; `make test` builds the programs first", program.display());
+    program
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// One platform with its data, whether its programs run or not.
+pub struct House {
+    pub dir: tempfile::TempDir,
+    pub port: u16,
+    pub agent_port: u16,
+    pub database: Option<String>,
+    server: Option<Child>,
+    agent: Option<Child>,
+}
+
+impl House {
+    pub fn new(database: Option<String>) -> House {
+        let dir = tempfile::Builder::new().prefix("tenure-house-").tempdir().unwrap();
+        House { dir, port: free_port(), agent_port: free_port(), database, server: None, agent: None }
+    }
+
+    pub fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// Starts the server and waits until it answers.
+    pub async fn start_server(&mut self) {
+        let mut command = Command::new(program("tenure"));
+        command.args(["up", "--quiet", "--demo", "--no-agent", "--rate-per-tenant", "1000000", "--lease-term", "60"]);
+        command.args(["--listen", &format!("127.0.0.1:{}", self.port), "--agent-listen", &format!("127.0.0.1:{}", self.agent_port)]);
+        command.arg("--data-dir").arg(self.data());
+        if let Some(url) = &self.database {
+            command.args(["--database", url]);
+        }
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("server.log")).unwrap();
+        command.stdout(Stdio::null()).stderr(log);
+        self.server = Some(command.spawn().unwrap());
+        self.until_ready().await;
+    }
+
+    async fn until_ready(&mut self) {
+        let begun = Instant::now();
+        let client = Client::new(&self.url(), None, None).unwrap();
+        while client.health().await.is_err() || !self.data().join("demo.json").exists() {
+            let ended = self.server.as_mut().and_then(|server| server.try_wait().unwrap());
+            assert!(ended.is_none() && begun.elapsed() < Duration::from_secs(60), "the server is not up ({ended:?}):\n{}", self.log());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("server.log")).unwrap_or_default()
+    }
+
+    /// SIGKILL: nothing is said, nothing is flushed.
+    pub fn kill_server(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            server.kill().unwrap();
+            server.wait().unwrap();
+        }
+    }
+
+    pub fn owner(&self) -> Client {
+        let token = std::fs::read_to_string(self.data().join("owner.token")).unwrap();
+        self.client(token.trim())
+    }
+
+    pub fn client(&self, token: &str) -> Client {
+        Client::new(&self.url(), Some(SecretText::new(token)), None).unwrap()
+    }
+
+    /// The token of a user of the demo platform.
+    pub fn demo_token(&self, path: &str) -> String {
+        let text = std::fs::read_to_string(self.data().join("demo.json")).unwrap();
+        let demo: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let user = demo["users"].as_array().unwrap().iter().find(|user| user["path"] == path).unwrap();
+        user["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Starts an agent that outlives the server, and waits until its node is up.
+    pub async fn start_agent(&mut self) {
+        let ticket = self.owner().create_join_token(&CreateJoinToken { valid_s: 600 }).await.unwrap();
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("agent.log")).unwrap();
+        let agent = Command::new(program("tenure-agent"))
+            .args(["run", "--server", &format!("127.0.0.1:{}", self.agent_port), "--state-dir"])
+            .arg(self.agent_dir())
+            .env("TENURE_JOIN_TOKEN", &ticket.token)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.agent = Some(agent);
+        let begun = Instant::now();
+        while self.owner().nodes(None).await.unwrap().items.iter().all(|node| node.cpu_milli == 0) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "the node did not come up");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub fn agent_dir(&self) -> PathBuf {
+        self.dir.path().join("agent")
+    }
+
+    /// Runs the `tenure` command on this platform's data.
+    pub fn tenure(&self, args: &[&str]) -> std::process::Output {
+        Command::new(program("tenure")).args(args).env("TENURE_SERVER", self.url()).output().unwrap()
+    }
+}
+
+impl Drop for House {
+    fn drop(&mut self) {
+        for mut child in [self.server.take(), self.agent.take()].into_iter().flatten() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("--- server log\n{}", tail(&self.dir.path().join("server.log")));
+            eprintln!("--- agent log\n{}", tail(&self.dir.path().join("agent.log")));
+        }
+    }
+}
+
+fn tail(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
+}
