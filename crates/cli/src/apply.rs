@@ -32,7 +32,13 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         Some(owner) => Some(resolve::scope(&client, owner).await?.id.to_string()),
         None => None,
     };
-    let bodies: Vec<SubmitJob> = specs.into_iter().map(|spec| SubmitJob { owner: owner.clone(), spec }).collect();
+    let bodies: Vec<SubmitJob> = specs
+        .into_iter()
+        .map(|spec| SubmitJob {
+            owner: owner.clone(),
+            spec,
+        })
+        .collect();
     if args.dry_run {
         let mut plans = Vec::new();
         for body in &bodies {
@@ -40,7 +46,11 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
             run::show_plan(&context.out, &body.spec, &plan);
             plans.push(plan);
         }
-        return if matches!(context.out.form, Form::Json | Form::Yaml) { context.out.value(&plans) } else { Ok(()) };
+        return if matches!(context.out.form, Form::Json | Form::Yaml) {
+            context.out.value(&plans)
+        } else {
+            Ok(())
+        };
     }
     let mut jobs: Vec<JobView> = Vec::new();
     for body in &bodies {
@@ -49,7 +59,12 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
             Err(failure) => {
                 print_list(context, &jobs, "nothing was submitted")?;
                 if bodies.len() > 1 {
-                    context.out.warn(format!("{} of {} jobs were submitted; {} was not", jobs.len(), bodies.len(), body.spec.name));
+                    context.out.warn(format!(
+                        "{} of {} jobs were submitted; {} was not",
+                        jobs.len(),
+                        bodies.len(),
+                        body.spec.name
+                    ));
                 }
                 return Err(failure);
             }

@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 use crate::context::{Context, Globals};
 use crate::refusal::Failure;
 use crate::{
-    apply, budget, completion, cost, doctor, event, gpu, job, journal, login, logs, node, policy, price, quota, role, rule, run, scope,
-    secret, sku, up, whoami,
+    apply, budget, completion, cost, doctor, event, gpu, job, journal, login, logs, node, policy, price,
+    quota, role, rule, run, scope, secret, sku, up, whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs

@@ -48,13 +48,17 @@ pub enum Limit {
 }
 
 fn limit(text: &str) -> Result<Limit, String> {
-    let (what, amount) = text.split_once('=').ok_or_else(|| format!("'{text}' is not WHAT=AMOUNT, such as money=500 or gpu-hours=100"))?;
+    let (what, amount) = text
+        .split_once('=')
+        .ok_or_else(|| format!("'{text}' is not WHAT=AMOUNT, such as money=500 or gpu-hours=100"))?;
     match (what, amount) {
         ("money", "none") => Ok(Limit::Money(None)),
         ("money", amount) => Ok(Limit::Money(Some(units::micros(amount)?.unsigned_abs()))),
         ("gpu-hours", "none") => Ok(Limit::GpuSeconds(None)),
         // Thousandths of an hour, times 3.6, are seconds.
-        ("gpu-hours", amount) => Ok(Limit::GpuSeconds(Some((u128::from(units::milli(amount)?) * 36).div_ceil(10) as u64))),
+        ("gpu-hours", amount) => Ok(Limit::GpuSeconds(Some(
+            (u128::from(units::milli(amount)?) * 36).div_ceil(10) as u64,
+        ))),
         _ => Err(format!("a budget limits money and gpu-hours, not '{what}'")),
     }
 }
@@ -65,16 +69,38 @@ impl Command {
         match self {
             Command::Show { scope } => {
                 let scope = resolve::scope_or_me(&client, scope.as_deref()).await?;
-                show(context, &scope.path, &client.budgets(&scope.id.to_string()).await?)
+                show(
+                    context,
+                    &scope.path,
+                    &client.budgets(&scope.id.to_string()).await?,
+                )
             }
-            Command::Set { scope, period, limits, class, sku } => {
+            Command::Set {
+                scope,
+                period,
+                limits,
+                class,
+                sku,
+            } => {
                 let scope = resolve::scope(&client, &scope).await?;
                 let id = scope.id.to_string();
                 let before = client.budgets(&id).await?;
                 let mut budgets: Vec<Budget> = before.budgets.into_iter().map(|view| view.budget).collect();
-                let budget = Budget { period: period.into(), class: class.map(Into::into), sku: sku.map(Into::into), money_micros: None, gpu_seconds: None };
+                let budget = Budget {
+                    period: period.into(),
+                    class: class.map(Into::into),
+                    sku: sku.map(Into::into),
+                    money_micros: None,
+                    gpu_seconds: None,
+                };
                 change(&mut budgets, budget, &limits);
-                show(context, &scope.path, &client.set_budgets(&id, &SetBudgets { budgets }, Some(before.revision)).await?)
+                show(
+                    context,
+                    &scope.path,
+                    &client
+                        .set_budgets(&id, &SetBudgets { budgets }, Some(before.revision))
+                        .await?,
+                )
             }
         }
     }
@@ -108,40 +134,63 @@ impl From<PeriodArg> for Period {
 }
 
 fn show(context: &Context, path: &str, view: &BudgetsView) -> Result<(), Failure> {
-    if view.budgets.is_empty() && matches!(context.out.form, crate::output::Form::Table | crate::output::Form::Wide) {
+    if view.budgets.is_empty()
+        && matches!(
+            context.out.form,
+            crate::output::Form::Table | crate::output::Form::Wide
+        )
+    {
         context.out.note(format!("{path} has no budgets of its own"));
         return Ok(());
     }
     let now = now();
-    context.out.one(view, |_| path.to_owned(), |view| {
-        let mut table = Table::new(&["PERIOD", "OF", "SPENT", "HELD", "LIMIT", "", "SINCE"]);
-        for view_of in &view.budgets {
-            let budget = &view_of.budget;
-            let of = match budget.of().to_string() {
-                all if all.is_empty() => text("everything").paint(Paint::Dim),
-                part => text(part),
-            };
-            let since = view_of.period_start.filter(|start| start.0.0 > 0).map_or(String::new(), |start| ago(start, now));
-            let mut lead = vec![text(budget.period.as_str()), of];
-            let mut push = |spent: String, held: String, limit: String, bar: Text| {
-                let mut row = std::mem::replace(&mut lead, vec![text(""), text("")]);
-                row.extend([figure(spent), figure(held), figure(limit), bar, text(&since)]);
-                table.row(row);
-            };
-            if let Some(limit) = budget.money_micros {
-                let money = |micros: i64| units::show_money(micros, &view.currency);
-                let gone = u64::try_from(view_of.spent_micros.saturating_add(view_of.held_micros)).unwrap_or(0);
-                let limit_shown = money(i64::try_from(limit).unwrap_or(i64::MAX));
-                push(money(view_of.spent_micros), money(view_of.held_micros), limit_shown, bar(gone, Some(limit)));
+    context.out.one(
+        view,
+        |_| path.to_owned(),
+        |view| {
+            let mut table = Table::new(&["PERIOD", "OF", "SPENT", "HELD", "LIMIT", "", "SINCE"]);
+            for view_of in &view.budgets {
+                let budget = &view_of.budget;
+                let of = match budget.of().to_string() {
+                    all if all.is_empty() => text("everything").paint(Paint::Dim),
+                    part => text(part),
+                };
+                let since = view_of
+                    .period_start
+                    .filter(|start| start.0.0 > 0)
+                    .map_or(String::new(), |start| ago(start, now));
+                let mut lead = vec![text(budget.period.as_str()), of];
+                let mut push = |spent: String, held: String, limit: String, bar: Text| {
+                    let mut row = std::mem::replace(&mut lead, vec![text(""), text("")]);
+                    row.extend([figure(spent), figure(held), figure(limit), bar, text(&since)]);
+                    table.row(row);
+                };
+                if let Some(limit) = budget.money_micros {
+                    let money = |micros: i64| units::show_money(micros, &view.currency);
+                    let gone =
+                        u64::try_from(view_of.spent_micros.saturating_add(view_of.held_micros)).unwrap_or(0);
+                    let limit_shown = money(i64::try_from(limit).unwrap_or(i64::MAX));
+                    push(
+                        money(view_of.spent_micros),
+                        money(view_of.held_micros),
+                        limit_shown,
+                        bar(gone, Some(limit)),
+                    );
+                }
+                if let Some(limit) = budget.gpu_seconds {
+                    let time = |seconds: u64| units::show_gpu_ms(seconds.saturating_mul(1000));
+                    let gone = view_of.spent_gpu_seconds.saturating_add(view_of.held_gpu_seconds);
+                    push(
+                        time(view_of.spent_gpu_seconds),
+                        time(view_of.held_gpu_seconds),
+                        time(limit),
+                        bar(gone, Some(limit)),
+                    );
+                }
             }
-            if let Some(limit) = budget.gpu_seconds {
-                let time = |seconds: u64| units::show_gpu_ms(seconds.saturating_mul(1000));
-                let gone = view_of.spent_gpu_seconds.saturating_add(view_of.held_gpu_seconds);
-                push(time(view_of.spent_gpu_seconds), time(view_of.held_gpu_seconds), time(limit), bar(gone, Some(limit)));
-            }
-        }
-        table
-    })
+            table
+        },
+    )
 }
 
 #[cfg(test)]
@@ -149,7 +198,13 @@ mod tests {
     use super::*;
 
     fn month() -> Budget {
-        Budget { period: Period::Month, class: None, sku: None, money_micros: None, gpu_seconds: None }
+        Budget {
+            period: Period::Month,
+            class: None,
+            sku: None,
+            money_micros: None,
+            gpu_seconds: None,
+        }
     }
 
     #[test]
@@ -157,17 +212,38 @@ mod tests {
         let mut budgets = Vec::new();
         change(&mut budgets, month(), &[Limit::Money(Some(5))]);
         change(&mut budgets, month(), &[Limit::GpuSeconds(Some(7))]);
-        assert_eq!(budgets, [Budget { money_micros: Some(5), gpu_seconds: Some(7), ..month() }]);
-        change(&mut budgets, Budget { class: Some("H100".into()), ..month() }, &[Limit::Money(Some(1))]);
+        assert_eq!(
+            budgets,
+            [Budget {
+                money_micros: Some(5),
+                gpu_seconds: Some(7),
+                ..month()
+            }]
+        );
+        change(
+            &mut budgets,
+            Budget {
+                class: Some("H100".into()),
+                ..month()
+            },
+            &[Limit::Money(Some(1))],
+        );
         assert_eq!(budgets.len(), 2);
-        change(&mut budgets, month(), &[Limit::Money(None), Limit::GpuSeconds(None)]);
+        change(
+            &mut budgets,
+            month(),
+            &[Limit::Money(None), Limit::GpuSeconds(None)],
+        );
         assert_eq!(budgets.len(), 1);
     }
 
     #[test]
     fn amounts_are_read_in_human_units() {
         assert!(matches!(limit("money=12.50"), Ok(Limit::Money(Some(12_500_000)))));
-        assert!(matches!(limit("gpu-hours=0.5"), Ok(Limit::GpuSeconds(Some(1800)))));
+        assert!(matches!(
+            limit("gpu-hours=0.5"),
+            Ok(Limit::GpuSeconds(Some(1800)))
+        ));
         for bad in ["", "money", "money=", "money=-1", "hours=3", "gpu-hours=x"] {
             assert!(limit(bad).is_err(), "{bad}");
         }

@@ -15,10 +15,12 @@ use crate::refusal::Failure;
 use crate::safe::safe;
 
 #[derive(Debug, ClapArgs)]
-#[command(after_help = "For completions that also know your jobs, let the shell ask the program itself:\n  \
+#[command(
+    after_help = "For completions that also know your jobs, let the shell ask the program itself:\n  \
                         bash: source <(COMPLETE=bash tenure)\n  \
                         zsh:  source <(COMPLETE=zsh tenure)\n  \
-                        fish: COMPLETE=fish tenure | source")]
+                        fish: COMPLETE=fish tenure | source"
+)]
 pub struct Args {
     #[arg(value_enum)]
     shell: ShellArg,
@@ -49,18 +51,37 @@ pub fn run(context: &Context, args: Args) -> Result<(), Failure> {
 /// The user's live jobs. A shell waits for this at every key, so it gives up soon and quietly.
 pub fn complete_jobs(current: &OsStr) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy().into_owned();
-    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return Vec::new() };
-    let asked = runtime.block_on(async { tokio::time::timeout(Duration::from_millis(800), live_jobs()).await });
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+        return Vec::new();
+    };
+    let asked =
+        runtime.block_on(async { tokio::time::timeout(Duration::from_millis(800), live_jobs()).await });
     let jobs = asked.ok().flatten().unwrap_or_default();
     let fits = |(id, name): &(String, String)| id.starts_with(&current) || name.starts_with(&current);
-    let offer = |(id, name): (String, String)| CompletionCandidate::new(id).help(Some(safe(&name).into_owned().into()));
+    let offer = |(id, name): (String, String)| {
+        CompletionCandidate::new(id).help(Some(safe(&name).into_owned().into()))
+    };
     jobs.into_iter().filter(fits).map(offer).collect()
 }
 
 async fn live_jobs() -> Option<Vec<(String, String)>> {
-    let globals = Globals { output: Form::Table, server: None, profile: None, ca_file: None, quiet: true };
+    let globals = Globals {
+        output: Form::Table,
+        server: None,
+        profile: None,
+        ca_file: None,
+        quiet: true,
+    };
     let client = Context::new(globals).ok()?.client().ok()?;
-    let query = JobQuery { limit: Some(100), ..JobQuery::default() };
+    let query = JobQuery {
+        limit: Some(100),
+        ..JobQuery::default()
+    };
     let page = client.jobs(&query).await.ok()?;
-    Some(page.items.into_iter().map(|job| (job.id.to_string(), job.spec.name)).collect())
+    Some(
+        page.items
+            .into_iter()
+            .map(|job| (job.id.to_string(), job.spec.name))
+            .collect(),
+    )
 }

@@ -24,7 +24,13 @@ pub struct Globals {
     #[arg(long, global = true, value_name = "NAME", env = "TENURE_PROFILE")]
     pub profile: Option<String>,
     /// A certificate authority to trust, in PEM
-    #[arg(long, global = true, value_name = "FILE", env = "TENURE_CA_FILE", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        env = "TENURE_CA_FILE",
+        hide_env_values = true
+    )]
     pub ca_file: Option<PathBuf>,
     /// Say nothing but answers, warnings and errors
     #[arg(short, long, global = true, action = ArgAction::SetTrue)]
@@ -45,7 +51,10 @@ impl Context {
             token_env: variable("TENURE_TOKEN")?.map(SecretText::new),
             ca_file: globals.ca_file,
         };
-        Ok(Context { out: Output::new(globals.output, globals.quiet), said })
+        Ok(Context {
+            out: Output::new(globals.output, globals.quiet),
+            said,
+        })
     }
 
     pub fn said(&self) -> &Said {
@@ -54,7 +63,9 @@ impl Context {
 
     /// The config file's path and content, with a warning about who may read it.
     pub fn config(&self) -> Result<(Option<PathBuf>, Config), Failure> {
-        let Some(path) = profile::path() else { return Ok((None, Config::default())) };
+        let Some(path) = profile::path() else {
+            return Ok((None, Config::default()));
+        };
         let (config, warning) = Config::load(&path)?;
         if let Some(warning) = warning {
             self.out.warn(warning);
@@ -84,7 +95,10 @@ pub fn client_for(target: &Target) -> Result<Client, Failure> {
     let authority = pem.as_ref().map(|document| document.text.as_bytes());
     let client = Client::new(&target.server, target.token.clone(), authority);
     client.map_err(|error| match &pem {
-        Some(pem) => Failure::usage(format!("{} is not a certificate authority in PEM: {error}", pem.name)),
+        Some(pem) => Failure::usage(format!(
+            "{} is not a certificate authority in PEM: {error}",
+            pem.name
+        )),
         None => Failure::Local(error.to_string()),
     })
 }

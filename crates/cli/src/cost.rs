@@ -29,11 +29,21 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         Some(scope) => Some(resolve::scope(&client, scope).await?.id.to_string()),
         None => None,
     };
-    let query = CostQuery { scope, since: args.since.map(|at| at.to_string()), until: args.until.map(|at| at.to_string()) };
+    let query = CostQuery {
+        scope,
+        since: args.since.map(|at| at.to_string()),
+        until: args.until.map(|at| at.to_string()),
+    };
     let view = client.costs(&query).await?;
     match context.out.form {
         Form::Json | Form::Yaml => context.out.value(&view),
-        Form::Name => context.out.text(&view.lines.iter().map(|line| format!("{}\n", line.job)).collect::<String>()),
+        Form::Name => context.out.text(
+            &view
+                .lines
+                .iter()
+                .map(|line| format!("{}\n", line.job))
+                .collect::<String>(),
+        ),
         Form::Table | Form::Wide => show(context, &view),
     }
 }
@@ -48,7 +58,8 @@ fn show(context: &Context, view: &CostView) -> Result<(), Failure> {
                 text(line.job.to_string()),
                 text(&line.name),
                 text(&line.owner_path),
-                line.ended.map_or(text("running").paint(Paint::Good), |at| text(ago(at, now))),
+                line.ended
+                    .map_or(text("running").paint(Paint::Good), |at| text(ago(at, now))),
                 figure(length(line.ran_ms)),
                 figure(units::show_gpu_ms(line.gpu_ms)),
                 figure(money(line.charged_micros)),
@@ -56,7 +67,9 @@ fn show(context: &Context, view: &CostView) -> Result<(), Failure> {
         }
         context.out.text(&table.render(&context.out))?;
         if view.truncated {
-            context.out.note("there are more jobs than are shown; the totals count all");
+            context
+                .out
+                .note("there are more jobs than are shown; the totals count all");
         }
         context.out.line("")?;
     }
@@ -66,8 +79,13 @@ fn show(context: &Context, view: &CostView) -> Result<(), Failure> {
         totals.field("set aside", money(view.held_micros));
     }
     if view.gpu_seconds > 0 {
-        totals.field("gpu time", units::show_gpu_ms(view.gpu_seconds.saturating_mul(1000)));
+        totals.field(
+            "gpu time",
+            units::show_gpu_ms(view.gpu_seconds.saturating_mul(1000)),
+        );
     }
-    totals.field("from", view.since.to_string()).field("to", view.until.to_string());
+    totals
+        .field("from", view.since.to_string())
+        .field("to", view.until.to_string());
     context.out.text(&totals.render(&context.out))
 }

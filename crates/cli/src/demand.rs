@@ -62,16 +62,23 @@ impl DemandArgs {
     /// How many slices, and the share of each where `--gpus` said one. Asking for a GPU's memory, compute or
     /// class is asking for a GPU.
     fn gpus_and_share(&self) -> Result<(u32, Option<u16>), Failure> {
-        let implied = self.vram.is_some_and(|vram| vram > 0) || self.compute.is_some() || self.class.is_some();
+        let implied =
+            self.vram.is_some_and(|vram| vram > 0) || self.compute.is_some() || self.class.is_some();
         match self.gpus {
             None => Ok((u32::from(implied), None)),
             Some(milli) if milli % 1000 == 0 => u32::try_from(milli / 1000)
                 .map(|gpus| (gpus, None))
                 .map_err(|_| Failure::usage("more GPUs than any machine has")),
             Some(milli @ ..1000) if self.compute.is_none() => Ok((1, Some(milli as u16))),
-            Some(..1000) => Err(Failure::usage("--gpus with a part of a GPU and --compute both say the share").hint("give one of them")),
-            Some(milli) => Err(Failure::usage(format!("{} GPUs: a slice is a part of one GPU", units::show_milli(milli)))
-                .hint("give a whole number, a part below 1, or a number of GPUs and --compute for each")),
+            Some(..1000) => Err(Failure::usage(
+                "--gpus with a part of a GPU and --compute both say the share",
+            )
+            .hint("give one of them")),
+            Some(milli) => Err(Failure::usage(format!(
+                "{} GPUs: a slice is a part of one GPU",
+                units::show_milli(milli)
+            ))
+            .hint("give a whole number, a part below 1, or a number of GPUs and --compute for each")),
         }
     }
 }
@@ -102,23 +109,59 @@ mod tests {
 
     #[test]
     fn a_part_of_a_gpu_is_one_slice() {
-        let args = DemandArgs { gpus: Some(500), vram: Some(8192), ..DemandArgs::default() };
+        let args = DemandArgs {
+            gpus: Some(500),
+            vram: Some(8192),
+            ..DemandArgs::default()
+        };
         let demand = args.demand().unwrap();
-        assert_eq!((demand.gpus, demand.compute_permille, demand.vram_mib), (1, 500, 8192));
+        assert_eq!(
+            (demand.gpus, demand.compute_permille, demand.vram_mib),
+            (1, 500, 8192)
+        );
         assert_eq!(said(&demand), "1 × 50 % of GPU, 8 GiB VRAM, 1 CPU, 512 MiB");
     }
 
     #[test]
     fn whole_gpus_and_implied_ones() {
         let demand = |args: DemandArgs| args.demand().unwrap();
-        assert_eq!(demand(DemandArgs { gpus: Some(2000), ..DemandArgs::default() }).gpus, 2);
-        assert_eq!(demand(DemandArgs { vram: Some(1), ..DemandArgs::default() }).gpus, 1);
+        assert_eq!(
+            demand(DemandArgs {
+                gpus: Some(2000),
+                ..DemandArgs::default()
+            })
+            .gpus,
+            2
+        );
+        assert_eq!(
+            demand(DemandArgs {
+                vram: Some(1),
+                ..DemandArgs::default()
+            })
+            .gpus,
+            1
+        );
         assert_eq!(demand(DemandArgs::default()), Demand::default());
     }
 
     #[test]
     fn what_no_gpu_can_be_is_refused() {
-        assert!(DemandArgs { gpus: Some(1500), ..DemandArgs::default() }.demand().is_err());
-        assert!(DemandArgs { gpus: Some(500), compute: Some(300), ..DemandArgs::default() }.demand().is_err());
+        assert!(
+            DemandArgs {
+                gpus: Some(1500),
+                ..DemandArgs::default()
+            }
+            .demand()
+            .is_err()
+        );
+        assert!(
+            DemandArgs {
+                gpus: Some(500),
+                compute: Some(300),
+                ..DemandArgs::default()
+            }
+            .demand()
+            .is_err()
+        );
     }
 }

@@ -42,7 +42,9 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         None => None,
     };
     let newest = client.whoami().await?.seq;
-    let from = args.from.unwrap_or_else(|| (newest + 1).saturating_sub(args.last).max(1));
+    let from = args
+        .from
+        .unwrap_or_else(|| (newest + 1).saturating_sub(args.last).max(1));
     let query = EventQuery {
         scope,
         from: Some(from),
@@ -77,7 +79,12 @@ enum Broken {
 }
 
 /// Prints what comes until the stream ends, and keeps the number of the last event printed.
-async fn stream(context: &Context, client: &Client, query: &EventQuery, seen: &mut Option<u64>) -> Result<(), Broken> {
+async fn stream(
+    context: &Context,
+    client: &Client,
+    query: &EventQuery,
+    seen: &mut Option<u64>,
+) -> Result<(), Broken> {
     let events = client.events(query, *seen).await.map_err(Broken::Connection)?;
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
@@ -101,11 +108,23 @@ fn print(out: &Output, event: &EventView) -> Result<(), Failure> {
         Form::Name => out.line(event.seq),
         Form::Table | Form::Wide => {
             let at = event.at.to_string();
-            let at = if out.wide() { at.as_str() } else { at.get(11..19).unwrap_or(&at) };
-            let by = if out.wide() { format!("  {}", out.paint(Paint::Dim, &safe(&event.by))) } else { String::new() };
+            let at = if out.wide() {
+                at.as_str()
+            } else {
+                at.get(11..19).unwrap_or(&at)
+            };
+            let by = if out.wide() {
+                format!("  {}", out.paint(Paint::Dim, &safe(&event.by)))
+            } else {
+                String::new()
+            };
             let seq = out.paint(Paint::Dim, &format!("{:>7}", event.seq));
             let kind = format!("{:<16}", safe(&event.kind));
-            out.line(format!("{seq}  {at}  {}{by}  {}", out.paint(kind_paint(&event.kind), &kind), safe(&said(&event.data))))
+            out.line(format!(
+                "{seq}  {at}  {}{by}  {}",
+                out.paint(kind_paint(&event.kind), &kind),
+                safe(&said(&event.data))
+            ))
         }
     }
 }
@@ -120,12 +139,16 @@ fn kind_paint(kind: &str) -> Paint {
 
 /// An event's fields in a line: plain ones as they are, of the others what names them.
 fn said(data: &Value) -> String {
-    let Value::Object(fields) = data else { return plain(data) };
+    let Value::Object(fields) = data else {
+        return plain(data);
+    };
     let mut parts = Vec::new();
     for (name, value) in fields {
         match value {
             Value::Object(inner) => {
-                let naming = ["id", "name", "result", "label"].iter().find_map(|key| inner.get(*key).map(plain));
+                let naming = ["id", "name", "result", "label"]
+                    .iter()
+                    .find_map(|key| inner.get(*key).map(plain));
                 parts.push(format!("{name}={}", naming.unwrap_or_else(|| "{…}".into())));
             }
             Value::Array(items) => parts.push(format!("{name}=[{}]", items.len())),

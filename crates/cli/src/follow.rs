@@ -27,12 +27,21 @@ struct Copied {
 /// Follows the job to its end.
 pub async fn follow(context: &Context, client: &Client, job: JobView, raw: bool) -> Result<Outcome, Failure> {
     let id = job.id.to_string();
-    let mut watch = Watch { context, client, said: None, failed: 0 };
+    let mut watch = Watch {
+        context,
+        client,
+        said: None,
+        failed: 0,
+    };
     let mut copied = Copied::default();
     let (mut stdout, mut stderr) = (Sink::new(Stream::Stdout, raw), Sink::new(Stream::Stderr, raw));
     let mut job = job;
     loop {
-        job = watch.until(job, |job| matches!(job.phase, JobPhase::Running | JobPhase::Stopping | JobPhase::Done)).await?;
+        job = watch
+            .until(job, |job| {
+                matches!(job.phase, JobPhase::Running | JobPhase::Stopping | JobPhase::Done)
+            })
+            .await?;
         if job.started.is_some() || job.phase != JobPhase::Done {
             let out = logs::copy(client, &id, Stream::Stdout, true, &mut copied.stdout, &mut stdout);
             let err = logs::copy(client, &id, Stream::Stderr, true, &mut copied.stderr, &mut stderr);
@@ -41,13 +50,20 @@ pub async fn follow(context: &Context, client: &Client, job: JobView, raw: bool)
             absent_is_empty(err)?;
         }
         // The streams end with the job, or with a try of it that gave way; then it is waited for again.
-        job = watch.until(client.job(&id).await?, |job| job.outcome.is_some() || job.phase == JobPhase::Queued).await?;
+        job = watch
+            .until(client.job(&id).await?, |job| {
+                job.outcome.is_some() || job.phase == JobPhase::Queued
+            })
+            .await?;
         if let Some(outcome) = &job.outcome {
             stdout.finish()?;
             stderr.finish()?;
             return Ok(outcome.clone());
         }
-        context.out.note(format!("the job lost its place and is back in the queue (try {})", job.attempt));
+        context.out.note(format!(
+            "the job lost its place and is back in the queue (try {})",
+            job.attempt
+        ));
     }
 }
 

@@ -40,33 +40,56 @@ impl Command {
 }
 
 pub fn list(context: &Context, nodes: &[NodeView]) -> Result<(), Failure> {
-    let devices: Vec<Device<'_>> =
-        nodes.iter().flat_map(|node| node.gpus.iter().map(|gpu| Device { node: &node.name, gpu })).collect();
+    let devices: Vec<Device<'_>> = nodes
+        .iter()
+        .flat_map(|node| {
+            node.gpus.iter().map(|gpu| Device {
+                node: &node.name,
+                gpu,
+            })
+        })
+        .collect();
     let wide = context.out.wide();
-    context.out.list(&devices, |device| device.gpu.id.to_string(), "no node has a GPU", |devices| {
-        let mut table = Table::new(if wide {
-            &["GPU", "NODE", "CLASS", "MODEL", "VRAM", "USED", "COMPUTE", "SLICES", "ISOLATION", "UUID"]
-        } else {
-            &["GPU", "NODE", "CLASS", "VRAM", "USED", "COMPUTE", "SLICES"]
-        });
-        for Device { node, gpu } in devices {
-            let id = text(gpu.id.to_string()).paint(if gpu.present { Paint::Plain } else { Paint::Bad });
-            let mut row = vec![id, text(node), text(&gpu.class)];
-            if wide {
-                row.push(text(format!("{} {}", gpu.vendor, gpu.model)));
+    context.out.list(
+        &devices,
+        |device| device.gpu.id.to_string(),
+        "no node has a GPU",
+        |devices| {
+            let mut table = Table::new(if wide {
+                &[
+                    "GPU",
+                    "NODE",
+                    "CLASS",
+                    "MODEL",
+                    "VRAM",
+                    "USED",
+                    "COMPUTE",
+                    "SLICES",
+                    "ISOLATION",
+                    "UUID",
+                ]
+            } else {
+                &["GPU", "NODE", "CLASS", "VRAM", "USED", "COMPUTE", "SLICES"]
+            });
+            for Device { node, gpu } in devices {
+                let id = text(gpu.id.to_string()).paint(if gpu.present { Paint::Plain } else { Paint::Bad });
+                let mut row = vec![id, text(node), text(&gpu.class)];
+                if wide {
+                    row.push(text(format!("{} {}", gpu.vendor, gpu.model)));
+                }
+                row.extend([
+                    figure(units::show_mib(gpu.vram_mib)),
+                    figure(units::show_mib(gpu.used_vram_mib)),
+                    bar(gpu.used_permille.into(), Some(1000)),
+                    figure(gpu.slices),
+                ]);
+                if wide {
+                    let levels: Vec<&str> = gpu.isolation.keys().map(String::as_str).collect();
+                    row.extend([text(levels.join(", ")), text(&gpu.uuid)]);
+                }
+                table.row(row);
             }
-            row.extend([
-                figure(units::show_mib(gpu.vram_mib)),
-                figure(units::show_mib(gpu.used_vram_mib)),
-                bar(gpu.used_permille.into(), Some(1000)),
-                figure(gpu.slices),
-            ]);
-            if wide {
-                let levels: Vec<&str> = gpu.isolation.keys().map(String::as_str).collect();
-                row.extend([text(levels.join(", ")), text(&gpu.uuid)]);
-            }
-            table.row(row);
-        }
-        table
-    })
+            table
+        },
+    )
 }

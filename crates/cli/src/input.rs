@@ -25,8 +25,11 @@ pub struct Document {
 pub fn read_text(path: &Path) -> Result<Document, Failure> {
     let (name, bytes) = read_bytes(path)?;
     let text = String::from_utf8(bytes).map_err(|error| {
-        Failure::usage(format!("{name} is not UTF-8 text: byte {} is not", error.utf8_error().valid_up_to()))
-            .hint("save it as UTF-8")
+        Failure::usage(format!(
+            "{name} is not UTF-8 text: byte {} is not",
+            error.utf8_error().valid_up_to()
+        ))
+        .hint("save it as UTF-8")
     })?;
     let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
     Ok(Document { name, text })
@@ -37,7 +40,8 @@ fn read_bytes(path: &Path) -> Result<(String, Vec<u8>), Failure> {
         return Ok(("stdin".into(), bounded("stdin", std::io::stdin())?));
     }
     let name = path.display().to_string();
-    let unreadable = |error: std::io::Error| Failure::usage(format!("{name} cannot be read: {}", plain(&error)));
+    let unreadable =
+        |error: std::io::Error| Failure::usage(format!("{name} cannot be read: {}", plain(&error)));
     let kind = std::fs::metadata(path).map_err(unreadable)?.file_type();
     if kind.is_dir() {
         return Err(Failure::usage(format!("{name} is a directory")).hint("give a file, or - for stdin"));
@@ -55,12 +59,17 @@ fn read_named_pipe(path: PathBuf, name: String) -> Result<Vec<u8>, Failure> {
     let (send, receive) = std::sync::mpsc::channel();
     let shown = name.clone();
     std::thread::spawn(move || {
-        let bytes = File::open(&path).map_err(Failure::from).and_then(|file| bounded(&name, file));
+        let bytes = File::open(&path)
+            .map_err(Failure::from)
+            .and_then(|file| bounded(&name, file));
         // The reader has given up waiting when nobody takes this.
         let _ = send.send(bytes);
     });
     receive.recv_timeout(PIPE_PATIENCE).unwrap_or_else(|_| {
-        Err(Failure::usage(format!("{shown} is a named pipe, and nothing was written to it within {} s", PIPE_PATIENCE.as_secs())))
+        Err(Failure::usage(format!(
+            "{shown} is a named pipe, and nothing was written to it within {} s",
+            PIPE_PATIENCE.as_secs()
+        )))
     })
 }
 
@@ -69,11 +78,19 @@ fn bounded(name: &str, from: impl Read) -> Result<Vec<u8>, Failure> {
     match from.take(MAX_BYTES + 1).read_to_end(&mut bytes) {
         // A closed stdin reads as an empty one.
         Err(error) if error.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error()) => {}
-        Err(error) => return Err(Failure::usage(format!("{name} cannot be read: {}", plain(&error)))),
+        Err(error) => {
+            return Err(Failure::usage(format!(
+                "{name} cannot be read: {}",
+                plain(&error)
+            )));
+        }
         Ok(_) => {}
     }
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(Failure::usage(format!("{name} is larger than {} MiB", MAX_BYTES >> 20)));
+        return Err(Failure::usage(format!(
+            "{name} is larger than {} MiB",
+            MAX_BYTES >> 20
+        )));
     }
     Ok(bytes)
 }
@@ -85,10 +102,15 @@ pub fn read_secret(file: Option<&Path>, what: &str) -> Result<SecretText, Failur
         None if std::io::stdin().is_terminal() => ask_hidden(what)?,
         None => read_text(Path::new("-"))?.text,
     };
-    let trimmed = text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(&text);
+    let trimmed = text
+        .strip_suffix("\r\n")
+        .or_else(|| text.strip_suffix('\n'))
+        .unwrap_or(&text);
     let secret = SecretText::new(trimmed);
     if trimmed.is_empty() {
-        return Err(Failure::usage(format!("no {what} was given")).hint("pipe it in, or name a file that holds it"));
+        return Err(
+            Failure::usage(format!("no {what} was given")).hint("pipe it in, or name a file that holds it")
+        );
     }
     Ok(secret)
 }
@@ -96,7 +118,9 @@ pub fn read_secret(file: Option<&Path>, what: &str) -> Result<SecretText, Failur
 fn ask_hidden(what: &str) -> Result<String, Failure> {
     use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
     let stdin = std::io::stdin();
-    let failed = |error: rustix::io::Errno| Failure::Local(format!("the terminal does not hide what is typed: {error}"));
+    let failed = |error: rustix::io::Errno| {
+        Failure::Local(format!("the terminal does not hide what is typed: {error}"))
+    };
     let before = tcgetattr(&stdin).map_err(failed)?;
     let mut silent = before.clone();
     silent.local_modes &= !(LocalModes::ECHO | LocalModes::ECHOE | LocalModes::ECHOK);
@@ -118,7 +142,11 @@ pub fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         return Err(Failure::usage(format!("{question} Nobody is here to ask")).hint("add --yes to go ahead"));
     }
-    if ask(question, false)? { Ok(()) } else { Err(Failure::Said(crate::refusal::REFUSED)) }
+    if ask(question, false)? {
+        Ok(())
+    } else {
+        Err(Failure::Said(crate::refusal::REFUSED))
+    }
 }
 
 /// A yes or no from the terminal.

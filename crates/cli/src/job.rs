@@ -50,45 +50,84 @@ pub async fn list(context: &Context, args: ListArgs) -> Result<(), Failure> {
     };
     let show = Some(if args.all { "all" } else { "live" }.to_owned());
     let mut jobs = resolve::all(async |cursor| {
-        let query = JobQuery { scope: scope.clone(), show: show.clone(), limit: Some(1000), cursor };
+        let query = JobQuery {
+            scope: scope.clone(),
+            show: show.clone(),
+            limit: Some(1000),
+            cursor,
+        };
         client.jobs(&query).await
     })
     .await?;
     jobs.sort_by_key(|job| std::cmp::Reverse(job.id));
-    let empty = if args.all { "no jobs" } else { "no live jobs; `tenure ps -a` shows those that are done" };
+    let empty = if args.all {
+        "no jobs"
+    } else {
+        "no live jobs; `tenure ps -a` shows those that are done"
+    };
     print_list(context, &jobs, empty)
 }
 
 pub fn print_list(context: &Context, jobs: &[JobView], empty: &str) -> Result<(), Failure> {
     let wide = context.out.wide();
-    context.out.list(jobs, |job| job.id.to_string(), empty, |jobs| {
-        let mut table = Table::new(if wide {
-            &["JOB", "NAME", "PHASE", "OWNER", "NEEDS", "NODE", "TRY", "RAN", "COST", "SUBMITTED"]
-        } else {
-            &["JOB", "NAME", "PHASE", "OWNER", "RAN", "SUBMITTED"]
-        });
-        let now = now();
-        for job in jobs {
-            let mut row = vec![text(job.id.to_string()), text(&job.spec.name), phase(job), text(&job.owner_path)];
-            if wide {
-                let node = job.allocation.as_ref().map_or("–", |allocation| &allocation.node_name);
-                row.extend([text(demand::said(&job.spec.demand)), text(node), figure(job.attempt)]);
+    context.out.list(
+        jobs,
+        |job| job.id.to_string(),
+        empty,
+        |jobs| {
+            let mut table = Table::new(if wide {
+                &[
+                    "JOB",
+                    "NAME",
+                    "PHASE",
+                    "OWNER",
+                    "NEEDS",
+                    "NODE",
+                    "TRY",
+                    "RAN",
+                    "COST",
+                    "SUBMITTED",
+                ]
+            } else {
+                &["JOB", "NAME", "PHASE", "OWNER", "RAN", "SUBMITTED"]
+            });
+            let now = now();
+            for job in jobs {
+                let mut row = vec![
+                    text(job.id.to_string()),
+                    text(&job.spec.name),
+                    phase(job),
+                    text(&job.owner_path),
+                ];
+                if wide {
+                    let node = job
+                        .allocation
+                        .as_ref()
+                        .map_or("–", |allocation| &allocation.node_name);
+                    row.extend([
+                        text(demand::said(&job.spec.demand)),
+                        text(node),
+                        figure(job.attempt),
+                    ]);
+                }
+                row.push(figure(ran(job, now)));
+                if wide {
+                    row.push(figure(units::show_money(job.charged_micros, "")));
+                }
+                row.push(text(ago(job.submitted, now)));
+                table.row(row);
             }
-            row.push(figure(ran(job, now)));
-            if wide {
-                row.push(figure(units::show_money(job.charged_micros, "")));
-            }
-            row.push(text(ago(job.submitted, now)));
-            table.row(row);
-        }
-        table
-    })
+            table
+        },
+    )
 }
 
 /// How long it ran; while it runs, until now.
 fn ran(job: &JobView, now: tenure_domain::Time) -> String {
     match (job.phase, job.started) {
-        (JobPhase::Running | JobPhase::Stopping, Some(started)) => length(now.since_ms(started.0).max(job.ran_ms)),
+        (JobPhase::Running | JobPhase::Stopping, Some(started)) => {
+            length(now.since_ms(started.0).max(job.ran_ms))
+        }
         _ if job.ran_ms == 0 => "–".into(),
         _ => length(job.ran_ms),
     }
@@ -116,38 +155,77 @@ fn fields(job: &JobView) -> Table {
     let now = now();
     let spec = &job.spec;
     let mut table = Table::fields();
-    table.field("job", text(job.id.to_string()).paint(Paint::Bold)).field("name", spec.name.as_str()).field("phase", phase(job));
+    table
+        .field("job", text(job.id.to_string()).paint(Paint::Bold))
+        .field("name", spec.name.as_str())
+        .field("phase", phase(job));
     table.field_if("outcome", job.outcome.as_ref().map(outcome_said));
-    table.field_if("stopping", job.stopping.map(|reason| stop_said(reason).to_owned()));
+    table.field_if(
+        "stopping",
+        job.stopping.map(|reason| stop_said(reason).to_owned()),
+    );
     if let Some(waiting) = &job.waiting {
         table.field("waits", format!("{} [{}]", waiting.sentence, waiting.code));
         table.field_if("hint", waiting.hint.clone());
     }
     table.field("owner", job.owner_path.as_str());
-    table.field("kind", format!("{}, {} priority", spec.kind.as_str(), spec.priority.as_str()));
+    table.field(
+        "kind",
+        format!("{}, {} priority", spec.kind.as_str(), spec.priority.as_str()),
+    );
     table.field("command", quoted(&spec.command));
     table.field_if("workdir", spec.workdir.clone());
     table.field_if("env", joined(spec.env.keys()));
     table.field_if("secrets", joined(spec.secrets.keys()));
     table.field("needs", demand::said(&spec.demand));
     table.field_if("sku", spec.sku.clone());
-    table.field("limit", format!("{}, then {} to end", length(spec.run_time_s * 1000), length(u64::from(spec.grace_s) * 1000)));
+    table.field(
+        "limit",
+        format!(
+            "{}, then {} to end",
+            length(spec.run_time_s * 1000),
+            length(u64::from(spec.grace_s) * 1000)
+        ),
+    );
     if let Some(allocation) = &job.allocation {
         table.field("node", allocation.node_name.as_str());
         for slice in &allocation.slices {
-            let part = format!("{} of {}, {}", units::show_permille(slice.compute_permille.into()), slice.gpu, units::show_mib(slice.vram_mib));
+            let part = format!(
+                "{} of {}, {}",
+                units::show_permille(slice.compute_permille.into()),
+                slice.gpu,
+                units::show_mib(slice.vram_mib)
+            );
             table.field("slice", part);
         }
-        table.field("isolation", format!("{}: {}", allocation.isolation.as_str(), allocation.isolation_why));
-        table.field("price", format!("{} an hour", units::show_money(allocation.hourly_micros, "")));
+        table.field(
+            "isolation",
+            format!("{}: {}", allocation.isolation.as_str(), allocation.isolation_why),
+        );
+        table.field(
+            "price",
+            format!("{} an hour", units::show_money(allocation.hourly_micros, "")),
+        );
     }
     table.field("submitted", full(job.submitted, now));
     table.field_if("started", job.started.map(|at| full(at, now)));
     table.field_if("ended", job.ended.map(|at| full(at, now)));
-    table.field("try", format!("{} of {}", job.attempt, spec.max_attempts)).field("ran", ran(job, now));
-    let held = if job.held_micros > 0 { format!(", {} set aside", units::show_money(job.held_micros, "")) } else { String::new() };
-    table.field("cost", format!("{}{held}", units::show_money(job.charged_micros, "")));
-    table.field_if("gpu time", (job.gpu_ms > 0).then(|| units::show_gpu_ms(job.gpu_ms)));
+    table
+        .field("try", format!("{} of {}", job.attempt, spec.max_attempts))
+        .field("ran", ran(job, now));
+    let held = if job.held_micros > 0 {
+        format!(", {} set aside", units::show_money(job.held_micros, ""))
+    } else {
+        String::new()
+    };
+    table.field(
+        "cost",
+        format!("{}{held}", units::show_money(job.charged_micros, "")),
+    );
+    table.field_if(
+        "gpu time",
+        (job.gpu_ms > 0).then(|| units::show_gpu_ms(job.gpu_ms)),
+    );
     table
 }
 
@@ -159,8 +237,15 @@ fn joined<'a>(names: impl Iterator<Item = &'a String>) -> Option<String> {
 /// The command as one could type it.
 fn quoted(command: &[String]) -> String {
     let quote = |part: &String| {
-        let plain = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&byte));
-        if plain { part.clone() } else { format!("'{}'", part.replace('\'', r"'\''")) }
+        let plain = !part.is_empty()
+            && part
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-_./=:,@%+".contains(&byte));
+        if plain {
+            part.clone()
+        } else {
+            format!("'{}'", part.replace('\'', r"'\''"))
+        }
     };
     command.iter().map(quote).collect::<Vec<_>>().join(" ")
 }
@@ -168,13 +253,20 @@ fn quoted(command: &[String]) -> String {
 pub fn outcome_said(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Succeeded => "succeeded".into(),
-        Outcome::Failed { exit_code: Some(code), .. } => format!("failed with exit code {code}"),
-        Outcome::Failed { signal: Some(signal), .. } => format!("ended by signal {signal}"),
+        Outcome::Failed {
+            exit_code: Some(code),
+            ..
+        } => format!("failed with exit code {code}"),
+        Outcome::Failed {
+            signal: Some(signal), ..
+        } => format!("ended by signal {signal}"),
         Outcome::Failed { .. } => "failed".into(),
         Outcome::NotStarted { why } => format!("could not be started: {why}"),
         Outcome::Cancelled => "cancelled".into(),
         Outcome::TimedOut => "ended at its run-time limit".into(),
-        Outcome::GaveUp { attempts } => format!("given up after {attempts} tries that failed through no fault of its own"),
+        Outcome::GaveUp { attempts } => {
+            format!("given up after {attempts} tries that failed through no fault of its own")
+        }
     }
 }
 
@@ -204,14 +296,26 @@ pub async fn why(context: &Context, args: WhyArgs) -> Result<(), Failure> {
         Form::Json | Form::Yaml => context.out.value(&why),
         Form::Name => context.out.line(why.job),
         Form::Table | Form::Wide => match &why.waiting {
-            Some(waiting) => context.out.text(&waiting_said(&context.out, why.job, why.phase, waiting)),
-            None => context.out.line(format!("{} is {}: {}", why.job, why.phase.as_str(), safe(&why.sentence))),
+            Some(waiting) => context
+                .out
+                .text(&waiting_said(&context.out, why.job, why.phase, waiting)),
+            None => context.out.line(format!(
+                "{} is {}: {}",
+                why.job,
+                why.phase.as_str(),
+                safe(&why.sentence)
+            )),
         },
     }
 }
 
 /// A "not yet" in the form of a "no".
-fn waiting_said(out: &crate::output::Output, job: impl std::fmt::Display, phase: JobPhase, waiting: &Waiting) -> String {
+fn waiting_said(
+    out: &crate::output::Output,
+    job: impl std::fmt::Display,
+    phase: JobPhase,
+    waiting: &Waiting,
+) -> String {
     let head = out.paint(Paint::Busy, phase.as_str());
     let code = out.paint(Paint::Dim, &format!("[{}]", safe(&waiting.code)));
     let mut said = format!("{job} is {head}: {}  {code}\n", safe(&waiting.sentence));
@@ -225,8 +329,16 @@ fn waiting_said(out: &crate::output::Output, job: impl std::fmt::Display, phase:
 pub fn exit_code(outcome: &Outcome) -> u8 {
     match outcome {
         Outcome::Succeeded => 0,
-        Outcome::Failed { exit_code: Some(code), .. } => u8::try_from(*code & 0xff).ok().filter(|&code| code != 0).unwrap_or(JOB_FAILED),
-        Outcome::Failed { signal: Some(signal), .. } => u8::try_from(128 + (*signal & 0x7f)).unwrap_or(JOB_FAILED),
+        Outcome::Failed {
+            exit_code: Some(code),
+            ..
+        } => u8::try_from(*code & 0xff)
+            .ok()
+            .filter(|&code| code != 0)
+            .unwrap_or(JOB_FAILED),
+        Outcome::Failed {
+            signal: Some(signal), ..
+        } => u8::try_from(128 + (*signal & 0x7f)).unwrap_or(JOB_FAILED),
         _ => JOB_FAILED,
     }
 }
@@ -240,7 +352,11 @@ mod tests {
         let failed = |exit_code, signal| Outcome::Failed { exit_code, signal };
         assert_eq!(exit_code(&Outcome::Succeeded), 0);
         assert_eq!(exit_code(&failed(Some(42), None)), 42);
-        assert_eq!(exit_code(&failed(Some(256), None)), JOB_FAILED, "a failure is never passed on as success");
+        assert_eq!(
+            exit_code(&failed(Some(256), None)),
+            JOB_FAILED,
+            "a failure is never passed on as success"
+        );
         assert_eq!(exit_code(&failed(Some(-1), None)), 255);
         assert_eq!(exit_code(&failed(None, Some(9))), 137);
         assert_eq!(exit_code(&Outcome::TimedOut), JOB_FAILED);

@@ -66,7 +66,12 @@ pub enum Command {
 #[derive(Debug, Clone, Args)]
 pub struct Place {
     /// The server's data directory
-    #[arg(long, value_name = "DIR", env = "TENURE_DATA_DIR", conflicts_with = "database")]
+    #[arg(
+        long,
+        value_name = "DIR",
+        env = "TENURE_DATA_DIR",
+        conflicts_with = "database"
+    )]
     pub data_dir: Option<PathBuf>,
     /// The server's PostgreSQL database
     #[arg(long, value_name = "URL", env = "TENURE_DATABASE", hide_env_values = true)]
@@ -96,13 +101,19 @@ impl Command {
                 stored::check_proof(context, &proof, head.as_ref())
             }
             Command::Verify { place, head } => {
-                let heads = head.iter().map(read_json).collect::<Result<Vec<HeadView>, Failure>>()?;
+                let heads = head
+                    .iter()
+                    .map(read_json)
+                    .collect::<Result<Vec<HeadView>, Failure>>()?;
                 stored::verify(context, &place, heads).await
             }
             Command::Backup { to, place } => stored::backup(context, &place, &to).await,
-            Command::Restore { from, place, until_seq, until } => {
-                stored::restore(context, &from, &place, until_seq, until).await
-            }
+            Command::Restore {
+                from,
+                place,
+                until_seq,
+                until,
+            } => stored::restore(context, &from, &place, until_seq, until).await,
         }
     }
 }
@@ -110,7 +121,10 @@ impl Command {
 fn read_json<T: serde::de::DeserializeOwned>(file: &PathBuf) -> Result<T, Failure> {
     let document = input::read_text(file)?;
     serde_json::from_str(&document.text).map_err(|error| {
-        Failure::usage(format!("{} is not what `tenure journal … -o json` prints: {error}", document.name))
+        Failure::usage(format!(
+            "{} is not what `tenure journal … -o json` prints: {error}",
+            document.name
+        ))
     })
 }
 
@@ -118,14 +132,22 @@ fn show_head(context: &Context, head: &HeadView) -> Result<(), Failure> {
     if context.out.form == Form::Name {
         return context.out.line(&head.hash);
     }
-    context.out.one(head, |head| head.hash.clone(), |head| {
-        let mut table = Table::fields();
-        table.field("events", text(head.seq.to_string()).paint(Paint::Bold));
-        table.field("hash", head.hash.as_str()).field("root", head.root.as_str());
-        table.field("signed", full(Moment(tenure_domain::Time(head.at_ms)), now()));
-        table.field("key", head.key_id.as_str()).field("signature", head.signature.as_str());
-        table
-    })
+    context.out.one(
+        head,
+        |head| head.hash.clone(),
+        |head| {
+            let mut table = Table::fields();
+            table.field("events", text(head.seq.to_string()).paint(Paint::Bold));
+            table
+                .field("hash", head.hash.as_str())
+                .field("root", head.root.as_str());
+            table.field("signed", full(Moment(tenure_domain::Time(head.at_ms)), now()));
+            table
+                .field("key", head.key_id.as_str())
+                .field("signature", head.signature.as_str());
+            table
+        },
+    )
 }
 
 #[cfg(feature = "server")]
@@ -143,50 +165,79 @@ mod stored {
     }
 
     pub async fn verify(context: &Context, place: &Place, heads: Vec<HeadView>) -> Result<(), Failure> {
-        let report = journal_tools::verify(&place.data_dir()?, place.database.as_deref(), &heads).await.map_err(failed)?;
+        let report = journal_tools::verify(&place.data_dir()?, place.database.as_deref(), &heads)
+            .await
+            .map_err(failed)?;
         let out = &context.out;
         if matches!(out.form, Form::Json | Form::Yaml) {
             out.value(&report)?;
         } else if report.sound {
             let sound = out.paint(Paint::Good, "sound:");
-            out.line(format!("{sound} {} events, {} signed heads, last hash {}", report.events, report.heads_checked, report.hash))?;
+            out.line(format!(
+                "{sound} {} events, {} signed heads, last hash {}",
+                report.events, report.heads_checked, report.hash
+            ))?;
         } else {
             for fault in &report.faults {
                 out.line(format!("{} {}", out.paint(Paint::Bad, "bad:"), safe(fault)))?;
             }
             out.line(format!("the first {} events are sound", report.events))?;
         }
-        if report.sound { Ok(()) } else { Err(Failure::Said(1)) }
+        if report.sound {
+            Ok(())
+        } else {
+            Err(Failure::Said(1))
+        }
     }
 
     pub fn check_proof(context: &Context, proof: &ProofView, head: Option<&HeadView>) -> Result<(), Failure> {
         match journal_tools::check_proof(proof, head) {
             Ok(()) => {
                 let proven = context.out.paint(Paint::Good, "proven:");
-                context.out.line(format!("{proven} event {} of {}", proof.index + 1, proof.size))?;
+                context
+                    .out
+                    .line(format!("{proven} event {} of {}", proof.index + 1, proof.size))?;
                 context.out.line(safe(&proof.line))
             }
             Err(why) => {
-                context.out.line(format!("{} {}", context.out.paint(Paint::Bad, "not proven:"), safe(&why.to_string())))?;
+                context.out.line(format!(
+                    "{} {}",
+                    context.out.paint(Paint::Bad, "not proven:"),
+                    safe(&why.to_string())
+                ))?;
                 Err(Failure::Said(1))
             }
         }
     }
 
     pub async fn backup(context: &Context, place: &Place, to: &Path) -> Result<(), Failure> {
-        let seq = journal_tools::backup(&place.data_dir()?, place.database.as_deref(), to).await.map_err(failed)?;
-        context.out.note(format!("copied {seq} events to {}", to.display()));
+        let seq = journal_tools::backup(&place.data_dir()?, place.database.as_deref(), to)
+            .await
+            .map_err(failed)?;
+        context
+            .out
+            .note(format!("copied {seq} events to {}", to.display()));
         Ok(())
     }
 
-    pub async fn restore(context: &Context, from: &Path, place: &Place, seq: Option<u64>, at: Option<Moment>) -> Result<(), Failure> {
+    pub async fn restore(
+        context: &Context,
+        from: &Path,
+        place: &Place,
+        seq: Option<u64>,
+        at: Option<Moment>,
+    ) -> Result<(), Failure> {
         let until = match (seq, at) {
             (Some(seq), _) => Until::Seq(seq),
             (None, Some(at)) => Until::Time(at.0.0),
             (None, None) => Until::End,
         };
-        let seq = journal_tools::restore(from, &place.data_dir()?, place.database.as_deref(), until).await.map_err(failed)?;
-        context.out.note(format!("restored {seq} events from {}", from.display()));
+        let seq = journal_tools::restore(from, &place.data_dir()?, place.database.as_deref(), until)
+            .await
+            .map_err(failed)?;
+        context
+            .out
+            .note(format!("restored {seq} events from {}", from.display()));
         Ok(())
     }
 }
@@ -214,7 +265,13 @@ mod stored {
         absent()
     }
 
-    pub async fn restore(_: &Context, _: &Path, _: &Place, _: Option<u64>, _: Option<Moment>) -> Result<(), Failure> {
+    pub async fn restore(
+        _: &Context,
+        _: &Path,
+        _: &Place,
+        _: Option<u64>,
+        _: Option<Moment>,
+    ) -> Result<(), Failure> {
         absent()
     }
 }

@@ -46,9 +46,22 @@ pub enum Command {
 impl Command {
     pub async fn run(self, context: &Context, client: &Client) -> Result<(), Failure> {
         match self {
-            Command::Create { user, label, expires, allow } => {
+            Command::Create {
+                user,
+                label,
+                expires,
+                allow,
+            } => {
                 let user = resolve::scope_at(client, &user, Level::User).await?;
-                create(context, client, &user, &label, expires, allow.map(|allow| allow.into_iter().collect())).await
+                create(
+                    context,
+                    client,
+                    &user,
+                    &label,
+                    expires,
+                    allow.map(|allow| allow.into_iter().collect()),
+                )
+                .await
             }
             Command::List { user } => {
                 let user = resolve::scope_at(client, &user, Level::User).await?;
@@ -72,14 +85,24 @@ pub async fn create(
     allow: Option<BTreeSet<Action>>,
 ) -> Result<(), Failure> {
     tenure_domain::name::check(label, "/label")?;
-    let body = CreateKey { label: label.to_owned(), expires, allow };
+    let body = CreateKey {
+        label: label.to_owned(),
+        expires,
+        allow,
+    };
     let made = client.create_key(&user.id.to_string(), &body).await?;
     match context.out.form {
         Form::Json | Form::Yaml => context.out.value(&made),
         Form::Name => context.out.line(made.key.id),
         Form::Table | Form::Wide => {
-            let until = made.key.expires.map_or("until it is revoked".into(), |at| format!("until {at}"));
-            context.out.note(format!("key {} of {}, good {until}; it is shown this once:", made.key.id, user.path));
+            let until = made
+                .key
+                .expires
+                .map_or("until it is revoked".into(), |at| format!("until {at}"));
+            context.out.note(format!(
+                "key {} of {}, good {until}; it is shown this once:",
+                made.key.id, user.path
+            ));
             context.out.line(crate::safe::safe(&made.token))
         }
     }
@@ -87,16 +110,34 @@ pub async fn create(
 
 async fn list(context: &Context, client: &Client, user: &ScopeView) -> Result<(), Failure> {
     let keys = client.keys(&user.id.to_string()).await?.items;
-    context.out.list(&keys, |key| key.id.to_string(), &format!("{} has no keys", user.path), |keys| {
-        let mut table = Table::new(&["KEY", "LABEL", "MADE", "ENDS", "MAY"]);
-        let now = now();
-        for key in keys {
-            let may = key.allow.as_ref().map_or("everything its user may".to_owned(), |allow| {
-                allow.iter().map(|action| action.as_str()).collect::<Vec<_>>().join(", ")
-            });
-            let ends = key.expires.map_or("never".to_owned(), |at| ago(at, now));
-            table.row(vec![text(key.id.to_string()), text(&key.label), text(ago(key.created, now)), text(ends), text(may)]);
-        }
-        table
-    })
+    context.out.list(
+        &keys,
+        |key| key.id.to_string(),
+        &format!("{} has no keys", user.path),
+        |keys| {
+            let mut table = Table::new(&["KEY", "LABEL", "MADE", "ENDS", "MAY"]);
+            let now = now();
+            for key in keys {
+                let may = key
+                    .allow
+                    .as_ref()
+                    .map_or("everything its user may".to_owned(), |allow| {
+                        allow
+                            .iter()
+                            .map(|action| action.as_str())
+                            .collect::<Vec<_>>()
+                            .join(", ")
+                    });
+                let ends = key.expires.map_or("never".to_owned(), |at| ago(at, now));
+                table.row(vec![
+                    text(key.id.to_string()),
+                    text(&key.label),
+                    text(ago(key.created, now)),
+                    text(ends),
+                    text(may),
+                ]);
+            }
+            table
+        },
+    )
 }

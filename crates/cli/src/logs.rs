@@ -36,10 +36,22 @@ pub struct Args {
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let client = context.client()?;
     let job = resolve::job::job(&client, &args.job).await?;
-    let stream = if args.stderr { Stream::Stderr } else { Stream::Stdout };
+    let stream = if args.stderr {
+        Stream::Stderr
+    } else {
+        Stream::Stdout
+    };
     let mut to = Sink::new(Stream::Stdout, args.raw);
     let mut offset = 0;
-    copy(&client, &job.to_string(), stream, args.follow, &mut offset, &mut to).await?;
+    copy(
+        &client,
+        &job.to_string(),
+        stream,
+        args.follow,
+        &mut offset,
+        &mut to,
+    )
+    .await?;
     to.finish()
 }
 
@@ -61,7 +73,10 @@ impl Sink {
             Stream::Stdout => std::io::stdout().is_terminal(),
             Stream::Stderr => std::io::stderr().is_terminal(),
         };
-        Sink { to, filter: (terminal && !raw).then(LogFilter::default) }
+        Sink {
+            to,
+            filter: (terminal && !raw).then(LogFilter::default),
+        }
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
@@ -76,7 +91,11 @@ impl Sink {
 
     pub fn finish(&mut self) -> Result<(), Failure> {
         let left = self.filter.as_mut().map(LogFilter::finish).unwrap_or_default();
-        if left.is_empty() { Ok(()) } else { self.write(left.as_bytes()) }
+        if left.is_empty() {
+            Ok(())
+        } else {
+            self.write(left.as_bytes())
+        }
     }
 }
 
@@ -87,11 +106,25 @@ fn flushed(mut to: impl Write, bytes: &[u8]) -> std::io::Result<()> {
 
 /// Copies a job's stream from `offset` on, and keeps `offset` at what was copied: a connection that breaks is
 /// taken up again where it broke.
-pub async fn copy(client: &Client, job: &str, from: Stream, follow: bool, offset: &mut u64, to: &mut Sink) -> Result<(), Failure> {
+pub async fn copy(
+    client: &Client,
+    job: &str,
+    from: Stream,
+    follow: bool,
+    offset: &mut u64,
+    to: &mut Sink,
+) -> Result<(), Failure> {
     let mut tries = 0;
     loop {
         let query = LogQuery {
-            stream: Some(if from == Stream::Stderr { "stderr" } else { "stdout" }.into()),
+            stream: Some(
+                if from == Stream::Stderr {
+                    "stderr"
+                } else {
+                    "stdout"
+                }
+                .into(),
+            ),
             offset: Some(*offset),
             follow: Some(follow),
         };
@@ -119,11 +152,13 @@ pub async fn copy(client: &Client, job: &str, from: Stream, follow: bool, offset
             }
             Err(error) => error,
         };
-        let lost = matches!(&broken, ClientError::Unreachable { .. }) || matches!(&broken, ClientError::Refused(problem) if problem.status >= 500);
+        let lost = matches!(&broken, ClientError::Unreachable { .. })
+            || matches!(&broken, ClientError::Refused(problem) if problem.status >= 500);
         tries += 1;
         if !follow || !lost || tries > PATIENCE {
             return Err(broken.into());
         }
-        tokio::time::sleep(Duration::from_millis(100 * u64::from(tries).pow(2)).min(Duration::from_secs(3))).await;
+        tokio::time::sleep(Duration::from_millis(100 * u64::from(tries).pow(2)).min(Duration::from_secs(3)))
+            .await;
     }
 }

@@ -66,7 +66,11 @@ fn main() -> ExitCode {
             return ExitCode::from(error.exit_code().try_into().unwrap_or(2));
         }
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return refusal::Failure::Local(format!("no threads to run on: {error}")).report(false),
     };

@@ -18,7 +18,11 @@ pub fn ago(moment: Moment, now: Time) -> String {
         s @ 86_400..=2_591_999 => format!("{} d", s / 86_400),
         _ => return moment.to_string().chars().take(10).collect(),
     };
-    if ms < 0 { format!("in {length}") } else { format!("{length} ago") }
+    if ms < 0 {
+        format!("in {length}")
+    } else {
+        format!("{length} ago")
+    }
 }
 
 /// A moment in full, with how long ago it was.
@@ -57,7 +61,9 @@ pub fn parse_since(text: &str) -> Result<Moment, String> {
             .and_then(|seconds| seconds.checked_mul(1000))
             .map(|ms| Moment(Time(now().0.saturating_sub(ms))))
             .ok_or_else(|| format!("'{text}' is longer ago than can be counted")),
-        Err(_) => Err(format!("'{text}' is not a moment; write it like 7d, 2026-11-15 or 2026-11-15T09:30:00Z")),
+        Err(_) => Err(format!(
+            "'{text}' is not a moment; write it like 7d, 2026-11-15 or 2026-11-15T09:30:00Z"
+        )),
     }
 }
 
@@ -82,7 +88,10 @@ mod tests {
         assert_eq!(said(150_000), "2 min ago");
         assert_eq!(said(-7_200_000), "in 2 h");
         assert_eq!(said(40 * 86_400_000), "2023-10-05");
-        assert_eq!(ago(Moment(Time(i64::MIN)), now), format!("{} ms", i64::MIN).chars().take(10).collect::<String>());
+        assert_eq!(
+            ago(Moment(Time(i64::MIN)), now),
+            format!("{} ms", i64::MIN).chars().take(10).collect::<String>()
+        );
     }
 
     #[test]
@@ -95,7 +104,10 @@ mod tests {
 
     #[test]
     fn since_takes_dates_and_lengths() {
-        assert_eq!(parse_since("2026-11-15").unwrap().to_string(), "2026-11-15T00:00:00Z");
+        assert_eq!(
+            parse_since("2026-11-15").unwrap().to_string(),
+            "2026-11-15T00:00:00Z"
+        );
         assert!(parse_since("7d").is_ok());
         for bad in ["", "yesterday", "2026-13-40", "7", "99999999999999999w"] {
             assert!(parse_since(bad).is_err(), "{bad}");

@@ -81,7 +81,10 @@ async fn token(context: &Context, client: &Client, valid_s: u64) -> Result<(), F
     match context.out.form {
         Form::Json | Form::Yaml => context.out.value(&made),
         _ => {
-            context.out.note(format!("good for one node until {}; start its agent with it:", made.expires));
+            context.out.note(format!(
+                "good for one node until {}; start its agent with it:",
+                made.expires
+            ));
             context.out.line(crate::safe::safe(&made.token))
         }
     }
@@ -97,38 +100,78 @@ fn status(status: NodeStatus) -> Text {
 
 fn list(context: &Context, nodes: &[NodeView]) -> Result<(), Failure> {
     let wide = context.out.wide();
-    context.out.list(nodes, |node| node.name.clone(), "no node has joined yet; `tenure node token` makes a token for one", |nodes| {
-        let head: &[&str] = if wide {
-            &["NODE", "STATUS", "JOBS", "GPUS", "CPU", "MEMORY", "JOINED", "ID"]
-        } else {
-            &["NODE", "STATUS", "JOBS", "GPUS", "CPU", "MEMORY"]
-        };
-        let mut table = Table::new(head);
-        for node in nodes {
-            let cpu = format!("{} of {}", units::show_milli(node.used_cpu_milli.into()), units::show_milli(node.cpu_milli.into()));
-            let memory = format!("{} of {}", units::show_mib(node.used_memory_mib), units::show_mib(node.memory_mib));
-            let mut row =
-                vec![text(&node.name), status(node.status), figure(node.allocations), figure(node.gpus.len()), text(cpu), text(memory)];
-            if wide {
-                row.extend([text(ago(node.joined, now())), text(node.id.to_string())]);
+    context.out.list(
+        nodes,
+        |node| node.name.clone(),
+        "no node has joined yet; `tenure node token` makes a token for one",
+        |nodes| {
+            let head: &[&str] = if wide {
+                &["NODE", "STATUS", "JOBS", "GPUS", "CPU", "MEMORY", "JOINED", "ID"]
+            } else {
+                &["NODE", "STATUS", "JOBS", "GPUS", "CPU", "MEMORY"]
+            };
+            let mut table = Table::new(head);
+            for node in nodes {
+                let cpu = format!(
+                    "{} of {}",
+                    units::show_milli(node.used_cpu_milli.into()),
+                    units::show_milli(node.cpu_milli.into())
+                );
+                let memory = format!(
+                    "{} of {}",
+                    units::show_mib(node.used_memory_mib),
+                    units::show_mib(node.memory_mib)
+                );
+                let mut row = vec![
+                    text(&node.name),
+                    status(node.status),
+                    figure(node.allocations),
+                    figure(node.gpus.len()),
+                    text(cpu),
+                    text(memory),
+                ];
+                if wide {
+                    row.extend([text(ago(node.joined, now())), text(node.id.to_string())]);
+                }
+                table.row(row);
             }
-            table.row(row);
-        }
-        table
-    })
+            table
+        },
+    )
 }
 
 fn show(context: &Context, node: &NodeView) -> Result<(), Failure> {
-    context.out.one(node, |node| node.name.clone(), |node| {
-        let mut table = Table::fields();
-        table.field("node", text(&node.name).paint(Paint::Bold)).field("status", status(node.status));
-        table.field("id", node.id.to_string()).field("joined", full(node.joined, now())).field("jobs", node.allocations.to_string());
-        let cpu = format!("{} of {}", units::show_milli(node.used_cpu_milli.into()), units::show_milli(node.cpu_milli.into()));
-        table.field("cpu", cpu).field("", bar(node.used_cpu_milli.into(), Some(node.cpu_milli.into())));
-        let memory = format!("{} of {}", units::show_mib(node.used_memory_mib), units::show_mib(node.memory_mib));
-        table.field("memory", memory).field("", bar(node.used_memory_mib, Some(node.memory_mib)));
-        table
-    })?;
+    context.out.one(
+        node,
+        |node| node.name.clone(),
+        |node| {
+            let mut table = Table::fields();
+            table
+                .field("node", text(&node.name).paint(Paint::Bold))
+                .field("status", status(node.status));
+            table
+                .field("id", node.id.to_string())
+                .field("joined", full(node.joined, now()))
+                .field("jobs", node.allocations.to_string());
+            let cpu = format!(
+                "{} of {}",
+                units::show_milli(node.used_cpu_milli.into()),
+                units::show_milli(node.cpu_milli.into())
+            );
+            table
+                .field("cpu", cpu)
+                .field("", bar(node.used_cpu_milli.into(), Some(node.cpu_milli.into())));
+            let memory = format!(
+                "{} of {}",
+                units::show_mib(node.used_memory_mib),
+                units::show_mib(node.memory_mib)
+            );
+            table
+                .field("memory", memory)
+                .field("", bar(node.used_memory_mib, Some(node.memory_mib)));
+            table
+        },
+    )?;
     if matches!(context.out.form, Form::Table | Form::Wide) && !node.gpus.is_empty() {
         context.out.line("")?;
         return gpu::list(context, std::slice::from_ref(node));

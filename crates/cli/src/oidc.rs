@@ -46,8 +46,13 @@ pub async fn log_in(context: &Context, issuer: &str, client_id: &str) -> Result<
         .build()
         .map_err(|error| Failure::Local(error.to_string()))?;
     let discovery = discover(&http, issuer).await?;
-    let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| Failure::Local(format!("no port for the answer: {error}")))?;
-    let port = listener.local_addr().map_err(|error| Failure::Local(error.to_string()))?.port();
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .map_err(|error| Failure::Local(format!("no port for the answer: {error}")))?;
+    let port = listener
+        .local_addr()
+        .map_err(|error| Failure::Local(error.to_string()))?
+        .port();
     let redirect = format!("http://127.0.0.1:{port}/callback");
     let (state, nonce) = (fresh_key()?, fresh_key()?);
     let verifier = fresh_key()? + &fresh_key()?;
@@ -61,12 +66,26 @@ pub async fn log_in(context: &Context, issuer: &str, client_id: &str) -> Result<
         ("code_challenge", &challenge(&verifier)),
         ("code_challenge_method", "S256"),
     ]);
-    let joint = if discovery.authorization_endpoint.contains('?') { '&' } else { '?' };
-    context.out.say("Open this address in a browser on this machine to log in:");
-    context.out.say(&format!("  {}{joint}{query}", safe(&discovery.authorization_endpoint)));
+    let joint = if discovery.authorization_endpoint.contains('?') {
+        '&'
+    } else {
+        '?'
+    };
+    context
+        .out
+        .say("Open this address in a browser on this machine to log in:");
+    context.out.say(&format!(
+        "  {}{joint}{query}",
+        safe(&discovery.authorization_endpoint)
+    ));
     let code = tokio::time::timeout(PATIENCE, callback(&listener, &state))
         .await
-        .map_err(|_| Failure::usage(format!("nobody logged in within {} minutes", PATIENCE.as_secs() / 60)))??;
+        .map_err(|_| {
+            Failure::usage(format!(
+                "nobody logged in within {} minutes",
+                PATIENCE.as_secs() / 60
+            ))
+        })??;
     let body = form(&[
         ("grant_type", "authorization_code"),
         ("code", &code),
@@ -75,46 +94,77 @@ pub async fn log_in(context: &Context, issuer: &str, client_id: &str) -> Result<
         ("code_verifier", &verifier),
     ]);
     let tokens: Tokens = answer(
-        http.post(&discovery.token_endpoint).header("content-type", "application/x-www-form-urlencoded").body(body),
+        http.post(&discovery.token_endpoint)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(body),
         "the identity provider's tokens",
     )
     .await?;
     match tokens.id_token {
         Some(id_token) => Ok(Proof { id_token, nonce }),
         None => {
-            let why = tokens.error_description.or(tokens.error).unwrap_or_else(|| "it gave no ID token".into());
-            Err(Failure::Unreachable { what: format!("the identity provider did not log you in: {why}"), hint: None })
+            let why = tokens
+                .error_description
+                .or(tokens.error)
+                .unwrap_or_else(|| "it gave no ID token".into());
+            Err(Failure::Unreachable {
+                what: format!("the identity provider did not log you in: {why}"),
+                hint: None,
+            })
         }
     }
 }
 
 async fn discover(http: &reqwest::Client, issuer: &str) -> Result<Discovery, Failure> {
-    let url = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
+    let url = format!(
+        "{}/.well-known/openid-configuration",
+        issuer.trim_end_matches('/')
+    );
     let found: Discovery = answer(http.get(&url), "the identity provider's description of itself").await?;
     if found.issuer.trim_end_matches('/') != issuer.trim_end_matches('/') {
         return Err(Failure::Unreachable {
-            what: format!("the identity provider calls itself {}, but the server trusts {issuer}", found.issuer),
+            what: format!(
+                "the identity provider calls itself {}, but the server trusts {issuer}",
+                found.issuer
+            ),
             hint: Some("the operator of the server must set the issuer as the provider writes it".into()),
         });
     }
     for endpoint in [&found.authorization_endpoint, &found.token_endpoint] {
         if !endpoint.starts_with("https://") && !endpoint.starts_with("http://") {
-            return Err(Failure::Unreachable { what: format!("the identity provider's endpoint {endpoint} is not a web address"), hint: None });
+            return Err(Failure::Unreachable {
+                what: format!("the identity provider's endpoint {endpoint} is not a web address"),
+                hint: None,
+            });
         }
     }
     Ok(found)
 }
 
-async fn answer<T: serde::de::DeserializeOwned>(request: reqwest::RequestBuilder, what: &str) -> Result<T, Failure> {
-    let failed = |error: &dyn std::fmt::Display| Failure::Unreachable { what: format!("{what} did not come: {error}"), hint: None };
-    let bytes = request.send().await.map_err(|error| failed(&error))?.bytes().await.map_err(|error| failed(&error))?;
+async fn answer<T: serde::de::DeserializeOwned>(
+    request: reqwest::RequestBuilder,
+    what: &str,
+) -> Result<T, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::Unreachable {
+        what: format!("{what} did not come: {error}"),
+        hint: None,
+    };
+    let bytes = request
+        .send()
+        .await
+        .map_err(|error| failed(&error))?
+        .bytes()
+        .await
+        .map_err(|error| failed(&error))?;
     serde_json::from_slice(&bytes).map_err(|error| failed(&format!("not understood, {error}")))
 }
 
 /// Waits for the browser to come back with the code. Whatever else knocks is answered and ignored.
 async fn callback(listener: &TcpListener, state: &str) -> Result<String, Failure> {
     loop {
-        let Ok((stream, _)) = listener.accept().await else { continue };
+        let Ok((stream, _)) = listener.accept().await else {
+            continue;
+        };
         let target = tokio::time::timeout(Duration::from_secs(5), request_target(stream, state)).await;
         match target {
             Ok(Some(Ok(code))) => return Ok(code),
@@ -135,8 +185,14 @@ async fn request_target(stream: TcpStream, state: &str) -> Option<Result<String,
     }
     let result = read_target(&line, state);
     let (status, page) = match &result {
-        Some(Ok(_)) => ("200 OK", "You are logged in. You can close this page and return to the terminal."),
-        Some(Err(_)) => ("400 Bad Request", "The login was not completed. The terminal says why."),
+        Some(Ok(_)) => (
+            "200 OK",
+            "You are logged in. You can close this page and return to the terminal.",
+        ),
+        Some(Err(_)) => (
+            "400 Bad Request",
+            "The login was not completed. The terminal says why.",
+        ),
         None => ("404 Not Found", "There is nothing here."),
     };
     let answer = format!(
@@ -144,7 +200,11 @@ async fn request_target(stream: TcpStream, state: &str) -> Option<Result<String,
         page.len()
     );
     // The code is in hand; a browser that does not wait for the page changes nothing.
-    let _ = reader.into_inner().into_inner().write_all(answer.as_bytes()).await;
+    let _ = reader
+        .into_inner()
+        .into_inner()
+        .write_all(answer.as_bytes())
+        .await;
     result
 }
 
@@ -154,7 +214,11 @@ fn read_target(line: &str, state: &str) -> Option<Result<String, String>> {
     if url.path() != "/callback" {
         return None;
     }
-    let find = |name: &str| url.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned());
+    let find = |name: &str| {
+        url.query_pairs()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.into_owned())
+    };
     // Another page cannot know the state, so what comes without it is not the answer we wait for.
     if find("state").as_deref() != Some(state) {
         return None;
@@ -178,7 +242,8 @@ fn challenge(verifier: &str) -> String {
     let digest = Sha256::digest(verifier.as_bytes());
     let mut text = String::new();
     for chunk in digest.chunks(3) {
-        let word = chunk.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
+        let word =
+            chunk.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
         for i in 0..=chunk.len() {
             text.push(char::from(ALPHABET[(word >> (18 - 6 * i)) as usize & 63]));
         }
@@ -192,15 +257,28 @@ mod tests {
 
     #[test]
     fn the_challenge_is_that_of_rfc_7636() {
-        assert_eq!(challenge("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"), "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
+        assert_eq!(
+            challenge("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk"),
+            "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
+        );
     }
 
     #[test]
     fn only_the_answer_with_our_state_counts() {
         let read = |target: &str| read_target(&format!("GET {target} HTTP/1.1\r\n"), "s1");
         assert_eq!(read("/callback?code=a%2Fb&state=s1"), Some(Ok("a/b".into())));
-        assert_eq!(read("/callback?error=access_denied&state=s1"), Some(Err("access_denied".into())));
-        for other in ["/callback?code=x&state=s2", "/callback?code=x", "/favicon.ico", "/callback", "//evil/callback?code=x&state=s2", ""] {
+        assert_eq!(
+            read("/callback?error=access_denied&state=s1"),
+            Some(Err("access_denied".into()))
+        );
+        for other in [
+            "/callback?code=x&state=s2",
+            "/callback?code=x",
+            "/favicon.ico",
+            "/callback",
+            "//evil/callback?code=x&state=s2",
+            "",
+        ] {
             assert_eq!(read(other), None, "{other}");
         }
     }
@@ -215,12 +293,24 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let waiting = tokio::spawn(async move { callback(&listener, "s1").await });
-        for (target, status) in [("/favicon.ico", "404"), ("/callback?code=x&state=no", "404"), ("/callback?code=c1&state=s1", "200")] {
+        for (target, status) in [
+            ("/favicon.ico", "404"),
+            ("/callback?code=x&state=no", "404"),
+            ("/callback?code=c1&state=s1", "200"),
+        ] {
             let mut stream = TcpStream::connect(address).await.unwrap();
-            stream.write_all(format!("GET {target} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+            stream
+                .write_all(format!("GET {target} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes())
+                .await
+                .unwrap();
             let mut answer = String::new();
-            tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut answer).await.unwrap();
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{target}: {answer}");
+            tokio::io::AsyncReadExt::read_to_string(&mut stream, &mut answer)
+                .await
+                .unwrap();
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status}")),
+                "{target}: {answer}"
+            );
         }
         assert_eq!(waiting.await.unwrap().ok().as_deref(), Some("c1"));
     }

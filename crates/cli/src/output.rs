@@ -61,7 +61,9 @@ pub struct Output {
 impl Output {
     pub fn new(form: Form, quiet: bool) -> Output {
         let stdout = std::io::stdout();
-        let width = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout).map_or(80, |size| size.ws_col));
+        let width = stdout
+            .is_terminal()
+            .then(|| rustix::termios::tcgetwinsize(&stdout).map_or(80, |size| size.ws_col));
         Output {
             form,
             colour: colours(stdout.is_terminal()),
@@ -102,7 +104,12 @@ impl Output {
             }
             Form::Table | Form::Wide => self.text(&table(items).render(self)),
             Form::Json | Form::Yaml => self.value(&items),
-            Form::Name => self.text(&items.iter().map(|item| format!("{}\n", safe(&name(item)))).collect::<String>()),
+            Form::Name => self.text(
+                &items
+                    .iter()
+                    .map(|item| format!("{}\n", safe(&name(item))))
+                    .collect::<String>(),
+            ),
         }
     }
 
@@ -122,7 +129,8 @@ impl Output {
 
     /// Writes a value in the machine's form asked for, JSON where none was.
     pub fn value(&self, value: &impl Serialize) -> Result<(), Failure> {
-        let unwritable = |error: &dyn Display| Failure::Local(format!("the answer cannot be written down: {error}"));
+        let unwritable =
+            |error: &dyn Display| Failure::Local(format!("the answer cannot be written down: {error}"));
         match self.form {
             Form::Yaml => {
                 let text = serde_saphyr::to_string(value).map_err(|error| unwritable(&error))?;
@@ -150,7 +158,10 @@ impl Output {
 
     /// Says something on stderr that must not be missed.
     pub fn warn(&self, text: impl Display) {
-        self.say(&format!("{} {text}", paint(Paint::Busy, "note:", self.stderr_colour)));
+        self.say(&format!(
+            "{} {text}",
+            paint(Paint::Busy, "note:", self.stderr_colour)
+        ));
     }
 
     /// Writes a line to stderr as it is. A closed stderr leaves nobody to tell.
@@ -190,7 +201,10 @@ mod tests {
     fn json_carries_no_live_control_character() {
         let text = serde_json::to_string("a\u{1b}\u{7f}\u{9b}b").unwrap();
         assert_eq!(escape_controls(&text), r#""a\u001b\u007f\u009bb""#);
-        assert_eq!(serde_json::from_str::<String>(&escape_controls(&text)).unwrap(), "a\u{1b}\u{7f}\u{9b}b");
+        assert_eq!(
+            serde_json::from_str::<String>(&escape_controls(&text)).unwrap(),
+            "a\u{1b}\u{7f}\u{9b}b"
+        );
     }
 
     #[test]

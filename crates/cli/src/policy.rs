@@ -35,12 +35,18 @@ impl Command {
             Command::Set { scope, file } => {
                 let document = input::read_text(&file)?;
                 let policy: Policy = spec_file::read_one(&document)?;
-                policy.check().map_err(|refusal| spec_file::at_field(&document, 0, refusal))?;
+                policy
+                    .check()
+                    .map_err(|refusal| spec_file::at_field(&document, 0, refusal))?;
                 let client = context.client()?;
                 let scope = resolve::scope(&client, &scope).await?;
                 let id = scope.id.to_string();
                 let before = client.policy(&id).await?;
-                show(context, &scope.path, &client.set_policy(&id, &policy, Some(before.revision)).await?)
+                show(
+                    context,
+                    &scope.path,
+                    &client.set_policy(&id, &policy, Some(before.revision)).await?,
+                )
             }
         }
     }
@@ -52,12 +58,19 @@ fn show(context: &Context, path: &str, view: &PolicyView) -> Result<(), Failure>
         Form::Json | Form::Yaml => context.out.value(view),
         Form::Name => context.out.line(path),
         Form::Table | Form::Wide if view.policy == Policy::default() => {
-            context.out.note(format!("the policy of {path} says nothing: all that scopes above allow is allowed"));
+            context.out.note(format!(
+                "the policy of {path} says nothing: all that scopes above allow is allowed"
+            ));
             Ok(())
         }
         Form::Table | Form::Wide => {
-            let text = serde_saphyr::to_string(&view.policy).map_err(|error| Failure::Local(error.to_string()))?;
-            context.out.text(&format!("# policy of {path}, revision {}\n{}", view.revision, crate::safe::safe_lines(&text)))
+            let text =
+                serde_saphyr::to_string(&view.policy).map_err(|error| Failure::Local(error.to_string()))?;
+            context.out.text(&format!(
+                "# policy of {path}, revision {}\n{}",
+                view.revision,
+                crate::safe::safe_lines(&text)
+            ))
         }
     }
 }

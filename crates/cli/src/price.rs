@@ -43,11 +43,16 @@ pub struct SetArgs {
 
 fn gpu_price(text: &str) -> Result<ClassPrice, String> {
     let (gpu, vram) = text.split_once(',').unwrap_or((text, "0"));
-    Ok(ClassPrice { gpu_hour_micros: units::micros(gpu)?, vram_gib_hour_micros: units::micros(vram)? })
+    Ok(ClassPrice {
+        gpu_hour_micros: units::micros(gpu)?,
+        vram_gib_hour_micros: units::micros(vram)?,
+    })
 }
 
 fn class_price(text: &str) -> Result<(String, ClassPrice), String> {
-    let (class, price) = text.split_once('=').ok_or_else(|| format!("'{text}' is not CLASS=MONEY, such as H100=2.50"))?;
+    let (class, price) = text
+        .split_once('=')
+        .ok_or_else(|| format!("'{text}' is not CLASS=MONEY, such as H100=2.50"))?;
     Ok((class.to_owned(), gpu_price(price)?))
 }
 
@@ -58,7 +63,9 @@ impl Command {
             Command::Set(SetArgs { file: Some(file), .. }) => {
                 let document = input::read_text(&file)?;
                 let prices: Prices = spec_file::read_one(&document)?;
-                prices.check().map_err(|refusal| spec_file::at_field(&document, 0, refusal))?;
+                prices
+                    .check()
+                    .map_err(|refusal| spec_file::at_field(&document, 0, refusal))?;
                 show(context, &context.client()?.set_prices(&prices).await?)
             }
             Command::Set(args) => {
@@ -67,8 +74,12 @@ impl Command {
                 prices.cpu_hour_micros = args.cpu.unwrap_or(prices.cpu_hour_micros);
                 prices.memory_gib_hour_micros = args.memory.unwrap_or(prices.memory_gib_hour_micros);
                 prices.other = args.other.unwrap_or(prices.other);
-                prices.classes.retain(|class, _| !args.remove_class.iter().any(|gone| **gone == **class));
-                prices.classes.extend(args.class.into_iter().map(|(class, price)| (class.into(), price)));
+                prices
+                    .classes
+                    .retain(|class, _| !args.remove_class.iter().any(|gone| **gone == **class));
+                prices
+                    .classes
+                    .extend(args.class.into_iter().map(|(class, price)| (class.into(), price)));
                 prices.check()?;
                 show(context, &client.set_prices(&prices).await?)
             }
@@ -78,18 +89,33 @@ impl Command {
 
 fn show(context: &Context, prices: &Prices) -> Result<(), Failure> {
     let currency = prices.currency.to_string();
-    context.out.one(prices, |prices| prices.currency.to_string(), |prices| {
-        let money = |micros: i64| figure(units::show_money(micros, &currency));
-        let mut table = Table::new(&["FOR AN HOUR OF", "PRICE"]);
-        table.row(vec![text("a CPU core"), money(prices.cpu_hour_micros)]);
-        table.row(vec![text("a GiB of memory"), money(prices.memory_gib_hour_micros)]);
-        let other = ("any other".to_owned(), prices.other);
-        for (class, price) in prices.classes.iter().map(|(class, price)| (class.to_string(), *price)).chain([other]) {
-            table.row(vec![text(format!("{class} GPU")), money(price.gpu_hour_micros)]);
-            if price.vram_gib_hour_micros != 0 {
-                table.row(vec![text(format!("{class} GPU, each GiB of VRAM")), money(price.vram_gib_hour_micros)]);
+    context.out.one(
+        prices,
+        |prices| prices.currency.to_string(),
+        |prices| {
+            let money = |micros: i64| figure(units::show_money(micros, &currency));
+            let mut table = Table::new(&["FOR AN HOUR OF", "PRICE"]);
+            table.row(vec![text("a CPU core"), money(prices.cpu_hour_micros)]);
+            table.row(vec![
+                text("a GiB of memory"),
+                money(prices.memory_gib_hour_micros),
+            ]);
+            let other = ("any other".to_owned(), prices.other);
+            for (class, price) in prices
+                .classes
+                .iter()
+                .map(|(class, price)| (class.to_string(), *price))
+                .chain([other])
+            {
+                table.row(vec![text(format!("{class} GPU")), money(price.gpu_hour_micros)]);
+                if price.vram_gib_hour_micros != 0 {
+                    table.row(vec![
+                        text(format!("{class} GPU, each GiB of VRAM")),
+                        money(price.vram_gib_hour_micros),
+                    ]);
+                }
             }
-        }
-        table
-    })
+            table
+        },
+    )
 }

@@ -37,22 +37,35 @@ impl Command {
                 let scope = resolve::scope_or_me(&client, scope.as_deref()).await?;
                 show(context, &scope.path, &client.quota(&scope.id.to_string()).await?)
             }
-            Command::Set { scope, limits, replace } => {
+            Command::Set {
+                scope,
+                limits,
+                replace,
+            } => {
                 let mut named = BTreeSet::new();
                 if let Some((meter, _)) = limits.iter().find(|(meter, _)| !named.insert(meter)) {
-                    return Err(Failure::usage(format!("{} is given twice", units::meter_name(meter))));
+                    return Err(Failure::usage(format!(
+                        "{} is given twice",
+                        units::meter_name(meter)
+                    )));
                 }
                 let scope = resolve::scope(&client, &scope).await?;
                 let id = scope.id.to_string();
                 let before = client.quota(&id).await?;
-                let mut new = if replace { Amounts::default() } else { before.limits };
+                let mut new = if replace {
+                    Amounts::default()
+                } else {
+                    before.limits
+                };
                 for (meter, limit) in limits {
                     match limit {
                         Some(limit) => new.0.insert(meter, limit),
                         None => new.0.remove(&meter),
                     };
                 }
-                let view = client.set_quota(&id, &SetQuota { limits: new }, Some(before.revision)).await?;
+                let view = client
+                    .set_quota(&id, &SetQuota { limits: new }, Some(before.revision))
+                    .await?;
                 show(context, &scope.path, &view)
             }
         }
@@ -62,24 +75,53 @@ impl Command {
 fn show(context: &Context, path: &str, view: &QuotaView) -> Result<(), Failure> {
     for over in &view.over {
         let (used, limit) = match over.meter.parse::<Meter>() {
-            Ok(meter) => (units::amount(&meter, over.used), units::amount(&meter, over.limit)),
+            Ok(meter) => (
+                units::amount(&meter, over.used),
+                units::amount(&meter, over.limit),
+            ),
             Err(_) => (over.used.to_string(), over.limit.to_string()),
         };
-        context.out.warn(format!("{path} uses {used} of {}, above its limit of {limit}: nothing new starts until that falls", over.meter));
+        context.out.warn(format!(
+            "{path} uses {used} of {}, above its limit of {limit}: nothing new starts until that falls",
+            over.meter
+        ));
     }
-    let meters: Vec<&Meter> = view.limits.0.keys().chain(view.used.0.keys()).collect::<BTreeSet<_>>().into_iter().collect();
-    if meters.is_empty() && context.out.form != crate::output::Form::Json && context.out.form != crate::output::Form::Yaml {
-        context.out.note(format!("{path} has no limits of its own and uses nothing"));
+    let meters: Vec<&Meter> = view
+        .limits
+        .0
+        .keys()
+        .chain(view.used.0.keys())
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
+    if meters.is_empty()
+        && context.out.form != crate::output::Form::Json
+        && context.out.form != crate::output::Form::Yaml
+    {
+        context
+            .out
+            .note(format!("{path} has no limits of its own and uses nothing"));
         return Ok(());
     }
-    context.out.one(view, |_| path.to_owned(), |view| {
-        let mut table = Table::new(&["METER", "USED", "LIMIT", ""]);
-        for meter in meters {
-            let used = view.used.get(meter).unwrap_or(0);
-            let limit = view.limits.get(meter);
-            let shown = limit.map_or(figure("none").paint(Paint::Dim), |limit| figure(units::amount(meter, limit)));
-            table.row(vec![text(units::meter_name(meter)), figure(units::amount(meter, used)), shown, bar(used, limit)]);
-        }
-        table
-    })
+    context.out.one(
+        view,
+        |_| path.to_owned(),
+        |view| {
+            let mut table = Table::new(&["METER", "USED", "LIMIT", ""]);
+            for meter in meters {
+                let used = view.used.get(meter).unwrap_or(0);
+                let limit = view.limits.get(meter);
+                let shown = limit.map_or(figure("none").paint(Paint::Dim), |limit| {
+                    figure(units::amount(meter, limit))
+                });
+                table.row(vec![
+                    text(units::meter_name(meter)),
+                    figure(units::amount(meter, used)),
+                    shown,
+                    bar(used, limit),
+                ]);
+            }
+            table
+        },
+    )
 }

@@ -37,13 +37,22 @@ pub enum Failure {
 
 impl Failure {
     pub fn usage(what: impl Into<String>) -> Failure {
-        Failure::Usage { what: what.into(), hint: None }
+        Failure::Usage {
+            what: what.into(),
+            hint: None,
+        }
     }
 
     pub fn hint(self, hint: impl Into<String>) -> Failure {
         match self {
-            Failure::Usage { what, .. } => Failure::Usage { what, hint: Some(hint.into()) },
-            Failure::Unreachable { what, .. } => Failure::Unreachable { what, hint: Some(hint.into()) },
+            Failure::Usage { what, .. } => Failure::Usage {
+                what,
+                hint: Some(hint.into()),
+            },
+            Failure::Unreachable { what, .. } => Failure::Unreachable {
+                what,
+                hint: Some(hint.into()),
+            },
             Failure::Refused(mut problem) => {
                 problem.hint = Some(hint.into());
                 Failure::Refused(problem)
@@ -89,8 +98,18 @@ impl Failure {
 }
 
 fn refused(problem: &Problem, colour: bool) -> String {
-    let word = if exit_code_of(problem) == UNREACHABLE { "unavailable" } else { "refused" };
-    let mut text = said(word, &problem.detail, problem.hint.as_deref(), Some(&problem.code), colour);
+    let word = if exit_code_of(problem) == UNREACHABLE {
+        "unavailable"
+    } else {
+        "refused"
+    };
+    let mut text = said(
+        word,
+        &problem.detail,
+        problem.hint.as_deref(),
+        Some(&problem.code),
+        colour,
+    );
     for error in &problem.errors {
         let field = error.pointer.trim_start_matches('/').replace('/', ".");
         if error.detail == problem.detail {
@@ -109,9 +128,17 @@ fn refused(problem: &Problem, colour: bool) -> String {
 
 /// One "no" in its usual form, each part made safe to print.
 fn said(word: &str, what: &str, hint: Option<&str>, code: Option<&str>, colour: bool) -> String {
-    let mut text = format!("{} {}", paint(Paint::Bad, &format!("{word}:"), colour), safe(what));
+    let mut text = format!(
+        "{} {}",
+        paint(Paint::Bad, &format!("{word}:"), colour),
+        safe(what)
+    );
     if let Some(code) = code {
-        let _ = write!(text, "  {}", paint(Paint::Dim, &format!("[{}]", safe(code)), colour));
+        let _ = write!(
+            text,
+            "  {}",
+            paint(Paint::Dim, &format!("[{}]", safe(code)), colour)
+        );
     }
     text.push('\n');
     if let Some(hint) = hint {
@@ -121,7 +148,10 @@ fn said(word: &str, what: &str, hint: Option<&str>, code: Option<&str>, colour: 
 }
 
 fn exit_code_of(problem: &Problem) -> u8 {
-    let code = Code::ALL.iter().copied().find(|code| code.as_str() == problem.code);
+    let code = Code::ALL
+        .iter()
+        .copied()
+        .find(|code| code.as_str() == problem.code);
     match code {
         Some(Code::NoCapacity | Code::NoNodes | Code::ExceedsFleet) => NO_CAPACITY,
         Some(code) => match code.class() {
@@ -146,11 +176,17 @@ impl From<ClientError> for Failure {
             ClientError::Refused(problem) => Failure::Refused(problem),
             ClientError::Unreachable { server, source } => Failure::Unreachable {
                 what: format!("no answer from {server}: {}", root_cause(&source)),
-                hint: Some("is it running? `tenure up` starts one here, `tenure doctor` looks for what is wrong".into()),
+                hint: Some(
+                    "is it running? `tenure up` starts one here, `tenure doctor` looks for what is wrong"
+                        .into(),
+                ),
             },
             ClientError::Unreadable(why) => Failure::Unreachable {
                 what: format!("the server's answer was not understood: {why}"),
-                hint: Some("is this the address of a Tenure server, and of this version? `tenure doctor` tells".into()),
+                hint: Some(
+                    "is this the address of a Tenure server, and of this version? `tenure doctor` tells"
+                        .into(),
+                ),
             },
         }
     }
@@ -186,9 +222,12 @@ mod tests {
 
     #[test]
     fn a_refusal_reads_as_documented() {
-        let refusal = Refusal::new(Code::ExceedsQuota, "2000 of gpu_milli asked, but acme may have 1000 at most")
-            .hint("ask for at most 1000 of gpu_milli, or have the quota of acme raised")
-            .field("/demand/gpus");
+        let refusal = Refusal::new(
+            Code::ExceedsQuota,
+            "2000 of gpu_milli asked, but acme may have 1000 at most",
+        )
+        .hint("ask for at most 1000 of gpu_milli, or have the quota of acme raised")
+        .field("/demand/gpus");
         let failure = Failure::from(refusal);
         assert_eq!(failure.exit_code(), REFUSED);
         assert_eq!(
@@ -215,7 +254,11 @@ mod tests {
 
     #[test]
     fn escapes_in_a_servers_words_do_not_reach_the_terminal() {
-        let failure = Failure::Refused(Box::new(Problem::new(403, "not_permitted", "\u{1b}]0;owned\u{7}no\u{202e}")));
+        let failure = Failure::Refused(Box::new(Problem::new(
+            403,
+            "not_permitted",
+            "\u{1b}]0;owned\u{7}no\u{202e}",
+        )));
         assert!(!failure.text(false).contains(['\u{1b}', '\u{7}', '\u{202e}']));
     }
 }

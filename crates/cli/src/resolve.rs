@@ -18,14 +18,21 @@ pub async fn scope(client: &Client, text: &str) -> Result<ScopeView, Failure> {
         return Ok(client.scope(&id.to_string()).await?);
     }
     let parts: Vec<&str> = text.split('/').collect();
-    if parts.len() > 3 || parts.iter().any(|part| tenure_domain::name::check(part, "").is_err()) {
-        return Err(Failure::usage(format!("'{text}' is neither an id nor a path of a scope"))
-            .hint("write it like acme, acme/research, acme/research/ada or platform"));
+    if parts.len() > 3
+        || parts
+            .iter()
+            .any(|part| tenure_domain::name::check(part, "").is_err())
+    {
+        return Err(
+            Failure::usage(format!("'{text}' is neither an id nor a path of a scope"))
+                .hint("write it like acme, acme/research, acme/research/ada or platform"),
+        );
     }
     match client.scope_by_path(text).await.map_err(Failure::from) {
-        Err(Failure::Refused(problem)) if problem.code == "not_found" => {
-            Err(Failure::not_found(format!("there is no {text} here that you may see")).hint("`tenure tenant list` shows what there is"))
-        }
+        Err(Failure::Refused(problem)) if problem.code == "not_found" => Err(Failure::not_found(format!(
+            "there is no {text} here that you may see"
+        ))
+        .hint("`tenure tenant list` shows what there is")),
         other => other,
     }
 }
@@ -36,7 +43,12 @@ pub async fn scope_at(client: &Client, text: &str, level: Level) -> Result<Scope
     if view.level == level {
         return Ok(view);
     }
-    Err(Failure::usage(format!("{} is a {}, not a {}", view.path, view.level.as_str(), level.as_str())))
+    Err(Failure::usage(format!(
+        "{} is a {}, not a {}",
+        view.path,
+        view.level.as_str(),
+        level.as_str()
+    )))
 }
 
 /// The scope named, or the caller itself.

@@ -39,7 +39,10 @@ impl Command {
             Command::Grant { scope, user, role } => {
                 let scope = resolve::scope(&client, &scope).await?;
                 let user = resolve::scope_at(&client, &user, Level::User).await?;
-                let body = GrantRole { user: user.id.to_string(), role: role.into() };
+                let body = GrantRole {
+                    user: user.id.to_string(),
+                    role: role.into(),
+                };
                 let grant = client.grant_role(&scope.id.to_string(), &body).await?;
                 show(context, &[grant], &scope.path)
             }
@@ -47,24 +50,41 @@ impl Command {
                 let scope = resolve::scope(&client, &scope).await?;
                 let user = resolve::scope_at(&client, &user, Level::User).await?;
                 let role = Role::from(role).as_str();
-                client.revoke_role(&scope.id.to_string(), &user.id.to_string(), role).await?;
-                context.out.note(format!("{} is no longer {role} at {}", user.path, scope.path));
+                client
+                    .revoke_role(&scope.id.to_string(), &user.id.to_string(), role)
+                    .await?;
+                context
+                    .out
+                    .note(format!("{} is no longer {role} at {}", user.path, scope.path));
                 Ok(())
             }
             Command::List { scope } => {
                 let scope = resolve::scope(&client, &scope).await?;
-                show(context, &client.roles(&scope.id.to_string()).await?.items, &scope.path)
+                show(
+                    context,
+                    &client.roles(&scope.id.to_string()).await?.items,
+                    &scope.path,
+                )
             }
         }
     }
 }
 
 fn show(context: &Context, grants: &[GrantView], path: &str) -> Result<(), Failure> {
-    context.out.list(grants, |grant| grant.user_path.clone(), &format!("nobody holds a role at {path} itself"), |grants| {
-        let mut table = Table::new(&["USER", "ROLE", "AT"]);
-        for grant in grants {
-            table.row(vec![text(&grant.user_path), text(grant.role.as_str()), text(path)]);
-        }
-        table
-    })
+    context.out.list(
+        grants,
+        |grant| grant.user_path.clone(),
+        &format!("nobody holds a role at {path} itself"),
+        |grants| {
+            let mut table = Table::new(&["USER", "ROLE", "AT"]);
+            for grant in grants {
+                table.row(vec![
+                    text(&grant.user_path),
+                    text(grant.role.as_str()),
+                    text(path),
+                ]);
+            }
+            table
+        },
+    )
 }

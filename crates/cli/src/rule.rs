@@ -37,7 +37,13 @@ impl Command {
                 let scope = resolve::scope(&client, &scope).await?;
                 let id = scope.id.to_string();
                 let before = client.rules(&id).await?;
-                show(context, &scope.path, &client.set_rules(&id, &SetRules { rules }, Some(before.revision)).await?)
+                show(
+                    context,
+                    &scope.path,
+                    &client
+                        .set_rules(&id, &SetRules { rules }, Some(before.revision))
+                        .await?,
+                )
             }
         }
     }

@@ -97,7 +97,8 @@ pub enum PriorityArg {
 
 fn pair(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
-    pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| format!("'{text}' is not NAME=VALUE"))
+    pair.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .ok_or_else(|| format!("'{text}' is not NAME=VALUE"))
 }
 
 fn distinct(pairs: Vec<(String, String)>, flag: &str) -> Result<BTreeMap<String, String>, Failure> {
@@ -146,9 +147,23 @@ impl Args {
 /// A name made from the program's, of the letters a name may have.
 fn name_of(program: &str) -> String {
     let base = program.rsplit('/').find(|part| !part.is_empty()).unwrap_or("job");
-    let name: String = base.chars().map(|letter| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '-' }).take(63).collect();
+    let name: String = base
+        .chars()
+        .map(|letter| {
+            if letter.is_ascii_alphanumeric() || "-_.".contains(letter) {
+                letter
+            } else {
+                '-'
+            }
+        })
+        .take(63)
+        .collect();
     let name = name.trim_start_matches(|letter: char| !letter.is_ascii_alphanumeric());
-    if name.is_empty() { "job".into() } else { name.to_owned() }
+    if name.is_empty() {
+        "job".into()
+    } else {
+        name.to_owned()
+    }
 }
 
 pub async fn run(context: &Context, mut args: Args) -> Result<ExitCode, Failure> {
@@ -173,7 +188,11 @@ pub async fn run(context: &Context, mut args: Args) -> Result<ExitCode, Failure>
     if let (true, Some(waiting)) = (args.now, &plan.waiting) {
         return Err(no_capacity(&waiting.sentence, waiting.hint.as_deref()));
     }
-    if !args.yes && std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !input::ask("Run it?", true)? {
+    if !args.yes
+        && std::io::stdin().is_terminal()
+        && std::io::stderr().is_terminal()
+        && !input::ask("Run it?", true)?
+    {
         out.note("nothing was submitted");
         return Ok(ExitCode::from(crate::refusal::REFUSED));
     }
@@ -181,7 +200,10 @@ pub async fn run(context: &Context, mut args: Args) -> Result<ExitCode, Failure>
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| Failure::Local(error.to_string()))?;
     let job = submit(&client, &body).await?;
     if args.detach {
-        out.note(format!("submitted; follow it with `tenure logs -f {0}`, stop it with `tenure stop {0}`", job.id));
+        out.note(format!(
+            "submitted; follow it with `tenure logs -f {0}`, stop it with `tenure stop {0}`",
+            job.id
+        ));
         print_list(context, &[job], "")?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -205,9 +227,17 @@ pub async fn run(context: &Context, mut args: Args) -> Result<ExitCode, Failure>
     };
     let done = client.job(&id.to_string()).await?;
     let cost = units::show_money(done.charged_micros, &plan.currency);
-    let paint = if exit_code(&outcome) == 0 { Paint::Good } else { Paint::Bad };
+    let paint = if exit_code(&outcome) == 0 {
+        Paint::Good
+    } else {
+        Paint::Bad
+    };
     if !out.quiet {
-        out.say(&format!("{} {}", out.paint_note(paint, &safe(&outcome_said(&outcome))), out.paint_note(Paint::Dim, &format!("after {}, {cost}", length(done.ran_ms)))));
+        out.say(&format!(
+            "{} {}",
+            out.paint_note(paint, &safe(&outcome_said(&outcome))),
+            out.paint_note(Paint::Dim, &format!("after {}, {cost}", length(done.ran_ms)))
+        ));
     }
     Ok(ExitCode::from(exit_code(&outcome)))
 }
@@ -228,7 +258,9 @@ pub async fn submit(client: &Client, body: &SubmitJob) -> Result<JobView, Failur
     loop {
         match client.submit_job(body, Some(&key)).await {
             Err(ClientError::Unreachable { source, .. }) if !source.is_connect() && tries < 4 => tries += 1,
-            Err(ClientError::Refused(problem)) if problem.code == "idempotency_in_flight" && tries < 4 => tries += 1,
+            Err(ClientError::Refused(problem)) if problem.code == "idempotency_in_flight" && tries < 4 => {
+                tries += 1
+            }
             answer => return Ok(answer?),
         }
         tokio::time::sleep(Duration::from_millis(250 << tries)).await;
@@ -238,27 +270,53 @@ pub async fn submit(client: &Client, body: &SubmitJob) -> Result<JobView, Failur
 /// A key that no other request has.
 pub fn fresh_key() -> Result<String, Failure> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| Failure::Local(format!("the system gives no random numbers: {error}")))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::Local(format!("the system gives no random numbers: {error}")))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 pub fn show_plan(out: &Output, spec: &JobSpec, plan: &Plan) {
     let dim = |text: &str| out.paint_note(Paint::Dim, text);
-    let size = spec.sku.as_ref().map_or_else(|| demand::said(&spec.demand), |sku| format!("SKU {}", safe(sku)));
-    out.say(&format!("{} {} {}", dim("plan:"), out.paint_note(Paint::Bold, &safe(&spec.name)), dim(&format!("{size}, for {} at most", length(spec.run_time_s * 1000)))));
+    let size = spec
+        .sku
+        .as_ref()
+        .map_or_else(|| demand::said(&spec.demand), |sku| format!("SKU {}", safe(sku)));
+    out.say(&format!(
+        "{} {} {}",
+        dim("plan:"),
+        out.paint_note(Paint::Bold, &safe(&spec.name)),
+        dim(&format!("{size}, for {} at most", length(spec.run_time_s * 1000)))
+    ));
     let money = |micros| units::show_money(micros, &plan.currency);
     match &plan.waiting {
         None if plan.starts_now => {
-            let node = plan.node_name.as_ref().map_or(String::new(), |node| format!(" on {}", safe(node)));
-            let level = plan.isolation.map_or(String::new(), |level| format!(", {}", level.as_str()));
-            out.say(&format!("      {}{node}{level}", out.paint_note(Paint::Good, "starts now")));
+            let node = plan
+                .node_name
+                .as_ref()
+                .map_or(String::new(), |node| format!(" on {}", safe(node)));
+            let level = plan
+                .isolation
+                .map_or(String::new(), |level| format!(", {}", level.as_str()));
+            out.say(&format!(
+                "      {}{node}{level}",
+                out.paint_note(Paint::Good, "starts now")
+            ));
         }
         None => out.say(&format!("      {}", out.paint_note(Paint::Busy, "waits"))),
         Some(waiting) => {
-            out.say(&format!("      {} {}  {}", out.paint_note(Paint::Busy, "waits:"), safe(&waiting.sentence), dim(&format!("[{}]", safe(&waiting.code)))));
+            out.say(&format!(
+                "      {} {}  {}",
+                out.paint_note(Paint::Busy, "waits:"),
+                safe(&waiting.sentence),
+                dim(&format!("[{}]", safe(&waiting.code)))
+            ));
         }
     }
-    out.say(&format!("      {} an hour, {} at most", money(plan.hourly_micros), money(plan.hold_micros)));
+    out.say(&format!(
+        "      {} an hour, {} at most",
+        money(plan.hourly_micros),
+        money(plan.hold_micros)
+    ));
 }
 
 #[cfg(test)]
@@ -267,7 +325,14 @@ mod tests {
 
     #[test]
     fn names_come_from_programs() {
-        for (program, name) in [("/usr/bin/python3", "python3"), ("./träin.sh", "tr-in.sh"), ("-", "job"), ("___", "job"), ("/", "job"), ("日本", "job")] {
+        for (program, name) in [
+            ("/usr/bin/python3", "python3"),
+            ("./träin.sh", "tr-in.sh"),
+            ("-", "job"),
+            ("___", "job"),
+            ("/", "job"),
+            ("日本", "job"),
+        ] {
             assert_eq!(name_of(program), name);
             assert!(tenure_domain::name::check(&name_of(program), "").is_ok());
         }

@@ -14,12 +14,25 @@ pub fn safe(text: &str) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(text.chars().map(|letter| if is_hidden(letter) { picture(letter) } else { letter }).collect())
+    Cow::Owned(
+        text.chars()
+            .map(|letter| {
+                if is_hidden(letter) {
+                    picture(letter)
+                } else {
+                    letter
+                }
+            })
+            .collect(),
+    )
 }
 
 /// Text of several lines, such as a rule file.
 pub fn safe_lines(text: &str) -> String {
-    text.split('\n').map(|line| safe(line.trim_end_matches('\r'))).collect::<Vec<_>>().join("\n")
+    text.split('\n')
+        .map(|line| safe(line.trim_end_matches('\r')))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn picture(letter: char) -> char {
@@ -58,7 +71,11 @@ impl LogFilter {
     /// What is left when the stream ends.
     pub fn finish(&mut self) -> String {
         let left = std::mem::take(&mut self.held);
-        if left.is_empty() { String::new() } else { "\u{fffd}".into() }
+        if left.is_empty() {
+            String::new()
+        } else {
+            "\u{fffd}".into()
+        }
     }
 }
 
@@ -73,7 +90,11 @@ fn complete_len(bytes: &[u8]) -> usize {
             0x80..=0xbf => continue,
             _ => return bytes.len(),
         };
-        return if needs > back { bytes.len() - back } else { bytes.len() };
+        return if needs > back {
+            bytes.len() - back
+        } else {
+            bytes.len()
+        };
     }
     bytes.len()
 }

@@ -144,9 +144,18 @@ impl Tenant {
         match self {
             Tenant::Create { name } => {
                 tenure_domain::name::check(&name, "/name")?;
-                made(context, &client.create_tenant(&CreateTenant { name }, Some(&crate::run::fresh_key()?)).await?)
+                made(
+                    context,
+                    &client
+                        .create_tenant(&CreateTenant { name }, Some(&crate::run::fresh_key()?))
+                        .await?,
+                )
             }
-            Tenant::List => show_list(context, &children(&client, "platform", Level::Tenant).await?, "no tenants yet"),
+            Tenant::List => show_list(
+                context,
+                &children(&client, "platform", Level::Tenant).await?,
+                "no tenants yet",
+            ),
             Tenant::Common(command) => command.run(context, &client, Level::Tenant).await,
         }
     }
@@ -158,13 +167,28 @@ impl Subscriber {
         match self {
             Subscriber::Create { path } => {
                 let (parent, name) = split(&path, "TENANT/NAME")?;
-                let tenant = resolve::scope_at(&client, parent, Level::Tenant).await?.id.to_string();
-                let body = CreateSubscriber { tenant, name: name.to_owned() };
-                made(context, &client.create_subscriber(&body, Some(&crate::run::fresh_key()?)).await?)
+                let tenant = resolve::scope_at(&client, parent, Level::Tenant)
+                    .await?
+                    .id
+                    .to_string();
+                let body = CreateSubscriber {
+                    tenant,
+                    name: name.to_owned(),
+                };
+                made(
+                    context,
+                    &client
+                        .create_subscriber(&body, Some(&crate::run::fresh_key()?))
+                        .await?,
+                )
             }
             Subscriber::List { tenant } => {
                 let top = tenant.as_deref().unwrap_or("platform");
-                show_list(context, &children(&client, top, Level::Subscriber).await?, "no subscribers yet")
+                show_list(
+                    context,
+                    &children(&client, top, Level::Subscriber).await?,
+                    "no subscribers yet",
+                )
             }
             Subscriber::Move(args) => args.run(context, &client, Level::Subscriber).await,
             Subscriber::Common(command) => command.run(context, &client, Level::Subscriber).await,
@@ -179,13 +203,28 @@ impl User {
             User::Create(args) => create_user(context, &client, args).await,
             User::List { scope } => {
                 let top = scope.as_deref().unwrap_or("platform");
-                show_list(context, &children(&client, top, Level::User).await?, "no users yet")
+                show_list(
+                    context,
+                    &children(&client, top, Level::User).await?,
+                    "no users yet",
+                )
             }
             User::Move(args) => args.run(context, &client, Level::User).await,
-            User::Identity { user, issuer, subject } => {
+            User::Identity {
+                user,
+                issuer,
+                subject,
+            } => {
                 let user = resolve::scope_at(&client, &user, Level::User).await?;
-                let identity = issuer.zip(subject).map(|(issuer, subject)| Identity { issuer, subject });
-                made(context, &client.set_identity(&user.id.to_string(), &SetIdentity { identity }).await?)
+                let identity = issuer
+                    .zip(subject)
+                    .map(|(issuer, subject)| Identity { issuer, subject });
+                made(
+                    context,
+                    &client
+                        .set_identity(&user.id.to_string(), &SetIdentity { identity })
+                        .await?,
+                )
             }
             User::Key(command) => command.run(context, &client).await,
             User::Common(command) => command.run(context, &client, Level::User).await,
@@ -198,7 +237,11 @@ async fn create_user(context: &Context, client: &Client, args: CreateUserArgs) -
     let body = CreateUser {
         parent: resolve::scope(client, parent).await?.id.to_string(),
         name: name.to_owned(),
-        kind: if args.service { UserKind::Service } else { UserKind::Person },
+        kind: if args.service {
+            UserKind::Service
+        } else {
+            UserKind::Person
+        },
         identity: None,
         role: args.role.map(Into::into),
     };
@@ -214,7 +257,12 @@ impl MoveArgs {
     async fn run(self, context: &Context, client: &Client, level: Level) -> Result<(), Failure> {
         let scope = resolve::scope_at(client, &self.scope, level).await?;
         let parent = resolve::scope(client, &self.to).await?.id.to_string();
-        made(context, &client.move_scope(&scope.id.to_string(), &MoveScope { parent }).await?)
+        made(
+            context,
+            &client
+                .move_scope(&scope.id.to_string(), &MoveScope { parent })
+                .await?,
+        )
     }
 }
 
@@ -270,26 +318,39 @@ fn split<'a>(path: &'a str, form: &str) -> Result<(&'a str, &'a str), Failure> {
 
 fn show_list(context: &Context, scopes: &[ScopeView], empty: &str) -> Result<(), Failure> {
     let wide = context.out.wide();
-    context.out.list(scopes, |scope| scope.path.clone(), empty, |scopes| {
-        let mut table = Table::new(if wide { &["NAME", "STATUS", "KIND", "MADE", "ID"] } else { &["NAME", "STATUS", "MADE"] });
-        let now = now();
-        for scope in scopes {
-            let mut row = vec![text(&scope.path), status(scope)];
-            if wide {
-                row.push(text(kind(scope)));
+    context.out.list(
+        scopes,
+        |scope| scope.path.clone(),
+        empty,
+        |scopes| {
+            let mut table = Table::new(if wide {
+                &["NAME", "STATUS", "KIND", "MADE", "ID"]
+            } else {
+                &["NAME", "STATUS", "MADE"]
+            });
+            let now = now();
+            for scope in scopes {
+                let mut row = vec![text(&scope.path), status(scope)];
+                if wide {
+                    row.push(text(kind(scope)));
+                }
+                row.push(text(ago(scope.created, now)));
+                if wide {
+                    row.push(text(scope.id.to_string()));
+                }
+                table.row(row);
             }
-            row.push(text(ago(scope.created, now)));
-            if wide {
-                row.push(text(scope.id.to_string()));
-            }
-            table.row(row);
-        }
-        table
-    })
+            table
+        },
+    )
 }
 
 fn status(scope: &ScopeView) -> crate::table::Text {
-    if scope.suspended { text("suspended").paint(Paint::Bad) } else { text("active").paint(Paint::Good) }
+    if scope.suspended {
+        text("suspended").paint(Paint::Bad)
+    } else {
+        text("active").paint(Paint::Good)
+    }
 }
 
 fn kind(scope: &ScopeView) -> &'static str {
@@ -306,11 +367,26 @@ fn made(context: &Context, scope: &ScopeView) -> Result<(), Failure> {
 }
 
 pub fn show_one(context: &Context, scope: &ScopeView) -> Result<(), Failure> {
-    context.out.one(scope, |scope| scope.path.clone(), |scope| {
-        let mut table = Table::fields();
-        table.field("name", text(&scope.path).paint(Paint::Bold)).field("kind", kind(scope)).field("status", status(scope));
-        table.field("made", full(scope.created, now())).field("id", scope.id.to_string());
-        table.field_if("login", scope.identity.as_ref().map(|identity| format!("{} at {}", identity.subject, identity.issuer)));
-        table
-    })
+    context.out.one(
+        scope,
+        |scope| scope.path.clone(),
+        |scope| {
+            let mut table = Table::fields();
+            table
+                .field("name", text(&scope.path).paint(Paint::Bold))
+                .field("kind", kind(scope))
+                .field("status", status(scope));
+            table
+                .field("made", full(scope.created, now()))
+                .field("id", scope.id.to_string());
+            table.field_if(
+                "login",
+                scope
+                    .identity
+                    .as_ref()
+                    .map(|identity| format!("{} at {}", identity.subject, identity.issuer)),
+            );
+            table
+        },
+    )
 }

@@ -47,14 +47,22 @@ impl Command {
                 let value = input::read_secret(file.as_deref(), "value of the secret")?;
                 let client = context.client()?;
                 let scope = resolve::scope_or_me(&client, scope.as_deref()).await?;
-                let stored = client.set_secret(&scope.id.to_string(), &name, &SetSecret { value }).await?;
-                context.out.note(format!("stored; a job gets it with `tenure run --secret VARIABLE={name} …`"));
+                let stored = client
+                    .set_secret(&scope.id.to_string(), &name, &SetSecret { value })
+                    .await?;
+                context.out.note(format!(
+                    "stored; a job gets it with `tenure run --secret VARIABLE={name} …`"
+                ));
                 list(context, &[stored], &scope.path)
             }
             Command::List { scope } => {
                 let client = context.client()?;
                 let scope = resolve::scope_or_me(&client, scope.as_deref()).await?;
-                list(context, &client.secrets(&scope.id.to_string()).await?.items, &scope.path)
+                list(
+                    context,
+                    &client.secrets(&scope.id.to_string()).await?.items,
+                    &scope.path,
+                )
             }
             Command::Erase { name, scope } => {
                 tenure_domain::name::check(&name, "/name")?;
@@ -68,12 +76,21 @@ impl Command {
     }
 }
 
-fn list(context: &Context, secrets: &[tenure_api::v1::secret::SecretView], path: &str) -> Result<(), Failure> {
-    context.out.list(secrets, |secret| secret.name.clone(), &format!("{path} has no secrets"), |secrets| {
-        let mut table = Table::new(&["SECRET", "OF"]);
-        for secret in secrets {
-            table.row(vec![text(&secret.name), text(path)]);
-        }
-        table
-    })
+fn list(
+    context: &Context,
+    secrets: &[tenure_api::v1::secret::SecretView],
+    path: &str,
+) -> Result<(), Failure> {
+    context.out.list(
+        secrets,
+        |secret| secret.name.clone(),
+        &format!("{path} has no secrets"),
+        |secrets| {
+            let mut table = Table::new(&["SECRET", "OF"]);
+            for secret in secrets {
+                table.row(vec![text(&secret.name), text(path)]);
+            }
+            table
+        },
+    )
 }

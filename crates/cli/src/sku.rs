@@ -31,7 +31,10 @@ impl Command {
                 show(context, &client.skus().await?.items)
             }
             Command::Define { name, demand } => {
-                let sku = Sku { name, demand: demand.demand()? };
+                let sku = Sku {
+                    name,
+                    demand: demand.demand()?,
+                };
                 sku.check()?;
                 show(context, &[context.client()?.define_sku(&sku).await?])
             }
@@ -46,11 +49,20 @@ impl Command {
 }
 
 fn show(context: &Context, skus: &[Sku]) -> Result<(), Failure> {
-    context.out.list(skus, |sku| sku.name.clone(), "no sizes are defined", |skus| {
-        let mut table = Table::new(&["SKU", "NEEDS", "ISOLATION"]);
-        for sku in skus {
-            table.row(vec![text(&sku.name), text(demand::said(&sku.demand)), text(sku.demand.isolation.as_str())]);
-        }
-        table
-    })
+    context.out.list(
+        skus,
+        |sku| sku.name.clone(),
+        "no sizes are defined",
+        |skus| {
+            let mut table = Table::new(&["SKU", "NEEDS", "ISOLATION"]);
+            for sku in skus {
+                table.row(vec![
+                    text(&sku.name),
+                    text(demand::said(&sku.demand)),
+                    text(sku.demand.isolation.as_str()),
+                ]);
+            }
+            table
+        },
+    )
 }

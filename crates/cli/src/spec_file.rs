@@ -37,18 +37,34 @@ impl FileError {
             diagnostic = diagnostic.with_help(safe(hint).into_owned());
         }
         if let Some((offset, length)) = self.place {
-            diagnostic = diagnostic.with_label(LabeledSpan::new_primary_with_span(Some("here".into()), (offset, length)));
+            diagnostic = diagnostic.with_label(LabeledSpan::new_primary_with_span(
+                Some("here".into()),
+                (offset, length),
+            ));
         }
-        let theme = if colour { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+        let theme = if colour {
+            GraphicalTheme::unicode()
+        } else {
+            GraphicalTheme::unicode_nocolor()
+        };
         let handler = GraphicalReportHandler::new_themed(theme)
             .with_links(false)
             .with_context_lines(1)
             .with_width(100)
             .without_syntax_highlighting();
-        let report = Report::new(diagnostic).with_source_code(NamedSource::new(safe(&self.name), self.text.clone()));
+        let report =
+            Report::new(diagnostic).with_source_code(NamedSource::new(safe(&self.name), self.text.clone()));
         let mut drawn = String::new();
-        let place = if self.line > 0 { format!("{}:{}", safe(&self.name), self.line) } else { safe(&self.name).into_owned() };
-        let head = format!("{} {place}  [{}]\n", crate::output::paint(crate::output::Paint::Bad, "error:", colour), self.code);
+        let place = if self.line > 0 {
+            format!("{}:{}", safe(&self.name), self.line)
+        } else {
+            safe(&self.name).into_owned()
+        };
+        let head = format!(
+            "{} {place}  [{}]\n",
+            crate::output::paint(crate::output::Paint::Bad, "error:", colour),
+            self.code
+        );
         match handler.render_report(&mut drawn, report.as_ref()) {
             Ok(()) => head + &drawn,
             Err(fmt::Error) => format!("{head}{}\n", safe(&self.what)),
@@ -89,13 +105,21 @@ fn same_length(text: &str) -> String {
 
 /// Where a location lies in the text, kept within its line.
 fn span(text: &str, location: Location) -> (usize, usize) {
-    let line_start: usize = text.split_inclusive('\n').take(location.line() as usize - 1).map(str::len).sum();
+    let line_start: usize = text
+        .split_inclusive('\n')
+        .take(location.line() as usize - 1)
+        .map(str::len)
+        .sum();
     let line = text[line_start..].split(['\n', '\r']).next().unwrap_or("");
     let column = (location.column() as usize).saturating_sub(1);
     let before: usize = line.chars().take(column).map(char::len_utf8).sum();
     let rest = &line[before..];
     let length = match location.span().byte_len() {
-        Some(length) if length > 0 && (length as usize) < rest.len() && rest.is_char_boundary(length as usize) => length as usize,
+        Some(length)
+            if length > 0 && (length as usize) < rest.len() && rest.is_char_boundary(length as usize) =>
+        {
+            length as usize
+        }
         _ => rest.trim_end().len(),
     };
     (line_start + before, length)
@@ -108,7 +132,9 @@ fn options() -> serde_saphyr::Options {
 /// Reads every document of the file as a `T`.
 pub fn read_all<T: DeserializeOwned>(document: &Document) -> Result<Vec<T>, FileError> {
     serde_saphyr::from_multiple_with_options(&document.text, options()).map_err(|error| {
-        let said = error.without_snippet().render_with_formatter(&UserMessageFormatter);
+        let said = error
+            .without_snippet()
+            .render_with_formatter(&UserMessageFormatter);
         FileError::new(document, plain(&said), "invalid_file", error.location())
     })
 }
@@ -118,8 +144,18 @@ pub fn read_one<T: DeserializeOwned>(document: &Document) -> Result<T, FileError
     let mut all = read_all(document)?;
     match all.len() {
         1 => Ok(all.remove(0)),
-        0 => Err(FileError::new(document, "the file is empty".into(), "invalid_file", None)),
-        count => Err(FileError::new(document, format!("the file holds {count} documents, and one is wanted"), "invalid_file", None)),
+        0 => Err(FileError::new(
+            document,
+            "the file is empty".into(),
+            "invalid_file",
+            None,
+        )),
+        count => Err(FileError::new(
+            document,
+            format!("the file holds {count} documents, and one is wanted"),
+            "invalid_file",
+            None,
+        )),
     }
 }
 
@@ -127,19 +163,33 @@ pub fn read_one<T: DeserializeOwned>(document: &Document) -> Result<T, FileError
 pub fn read_jobs(document: &Document) -> Result<Vec<JobSpec>, FileError> {
     let jobs: Vec<JobSpec> = read_all(document)?;
     if jobs.is_empty() {
-        return Err(FileError::new(document, "the file holds no job".into(), "invalid_file", None));
+        return Err(FileError::new(
+            document,
+            "the file holds no job".into(),
+            "invalid_file",
+            None,
+        ));
     }
     for (index, job) in jobs.iter().enumerate() {
-        job.check().map_err(|refusal| at_field(document, index, refusal))?;
+        job.check()
+            .map_err(|refusal| at_field(document, index, refusal))?;
     }
     Ok(jobs)
 }
 
 /// Points a refusal at the field it names, in the document it came from.
 pub fn at_field(document: &Document, index: usize, refusal: Refusal) -> FileError {
-    let trees: Vec<Spanned<Tree>> = serde_saphyr::from_multiple_with_options(&document.text, options()).unwrap_or_default();
-    let location = trees.get(index).map(|tree| locate(tree, refusal.field.as_deref().unwrap_or("")));
-    let mut error = FileError::new(document, refusal.sentence.into_owned(), refusal.code.as_str(), location);
+    let trees: Vec<Spanned<Tree>> =
+        serde_saphyr::from_multiple_with_options(&document.text, options()).unwrap_or_default();
+    let location = trees
+        .get(index)
+        .map(|tree| locate(tree, refusal.field.as_deref().unwrap_or("")));
+    let mut error = FileError::new(
+        document,
+        refusal.sentence.into_owned(),
+        refusal.code.as_str(),
+        location,
+    );
     error.hint = refusal.hint.map(Into::into);
     error
 }
@@ -159,7 +209,11 @@ fn locate(tree: &Spanned<Tree>, pointer: &str) -> Location {
 /// The message without the place it repeats, and starting small as errors do.
 fn plain(said: &str) -> String {
     let said = said.lines().next().unwrap_or(said);
-    let end = [" at line ", " (line "].iter().filter_map(|mark| said.find(mark)).min().unwrap_or(said.len());
+    let end = [" at line ", " (line "]
+        .iter()
+        .filter_map(|mark| said.find(mark))
+        .min()
+        .unwrap_or(said.len());
     let said = said[..end].trim_end_matches([':', ',', ' ']);
     let said = said.split_once(": line ").map_or(said, |(before, _)| before);
     said.to_owned()

@@ -1,6 +1,8 @@
 //! Tables as people read them: columns lined up, no borders, a dim head, colour only where it means something.
 
-use comfy_table::{Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Width, presets};
+use comfy_table::{
+    Attribute, Cell, CellAlignment, ColumnConstraint, ContentArrangement, Row, Width, presets,
+};
 
 use crate::output::{Output, Paint};
 use crate::safe::safe;
@@ -16,12 +18,19 @@ pub struct Text {
 }
 
 pub fn text(text: impl AsRef<str>) -> Text {
-    Text { text: safe(text.as_ref()).into_owned(), paint: Paint::Plain, right: false }
+    Text {
+        text: safe(text.as_ref()).into_owned(),
+        paint: Paint::Plain,
+        right: false,
+    }
 }
 
 /// A figure, aligned to the right.
 pub fn figure(value: impl std::fmt::Display) -> Text {
-    Text { right: true, ..text(value.to_string()) }
+    Text {
+        right: true,
+        ..text(value.to_string())
+    }
 }
 
 impl Text {
@@ -34,10 +43,34 @@ impl Text {
 /// How full something is, drawn; empty where there is no limit.
 pub fn bar(used: u64, limit: Option<u64>) -> Text {
     let Some(limit) = limit else { return text("") };
-    let full = if limit == 0 { BAR_CELLS } else { (u128::from(used) * u128::from(BAR_CELLS)).div_ceil(u128::from(limit)).min(BAR_CELLS.into()) as u64 };
-    let share = if limit == 0 { 100 } else { (u128::from(used) * 100 / u128::from(limit)).min(999) };
-    let paint = if used >= limit { Paint::Bad } else if share >= 80 { Paint::Busy } else { Paint::Good };
-    let drawn: String = (0..BAR_CELLS).map(|cell| if cell < full && (used > 0 || limit == 0) { '█' } else { '░' }).collect();
+    let full = if limit == 0 {
+        BAR_CELLS
+    } else {
+        (u128::from(used) * u128::from(BAR_CELLS))
+            .div_ceil(u128::from(limit))
+            .min(BAR_CELLS.into()) as u64
+    };
+    let share = if limit == 0 {
+        100
+    } else {
+        (u128::from(used) * 100 / u128::from(limit)).min(999)
+    };
+    let paint = if used >= limit {
+        Paint::Bad
+    } else if share >= 80 {
+        Paint::Busy
+    } else {
+        Paint::Good
+    };
+    let drawn: String = (0..BAR_CELLS)
+        .map(|cell| {
+            if cell < full && (used > 0 || limit == 0) {
+                '█'
+            } else {
+                '░'
+            }
+        })
+        .collect();
     text(format!("{drawn} {share:>3} %")).paint(paint)
 }
 
@@ -49,12 +82,18 @@ pub struct Table {
 
 impl Table {
     pub fn new(head: &[&'static str]) -> Table {
-        Table { head: head.to_vec(), rows: Vec::new() }
+        Table {
+            head: head.to_vec(),
+            rows: Vec::new(),
+        }
     }
 
     /// Names beside values, for one thing.
     pub fn fields() -> Table {
-        Table { head: Vec::new(), rows: Vec::new() }
+        Table {
+            head: Vec::new(),
+            rows: Vec::new(),
+        }
     }
 
     pub fn row(&mut self, cells: Vec<Text>) {
@@ -78,7 +117,9 @@ impl Table {
         table.load_style(presets::NOTHING);
         match output.width {
             Some(width) if width >= NARROWEST => {
-                table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+                table
+                    .set_content_arrangement(ContentArrangement::Dynamic)
+                    .set_width(width);
             }
             _ => {
                 table.set_content_arrangement(ContentArrangement::Disabled);
@@ -90,23 +131,45 @@ impl Table {
             table.enforce_styling();
         }
         if !self.head.is_empty() {
-            let head = self.head.iter().map(|name| Cell::new(name).add_attribute(Attribute::Dim));
+            let head = self
+                .head
+                .iter()
+                .map(|name| Cell::new(name).add_attribute(Attribute::Dim));
             table.set_header(Row::from(head.collect::<Vec<_>>()));
         }
         for row in &self.rows {
             table.add_row(Row::from(row.iter().map(cell).collect::<Vec<_>>()));
         }
-        let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0).max(self.head.len());
+        let columns = self
+            .rows
+            .iter()
+            .map(Vec::len)
+            .max()
+            .unwrap_or(0)
+            .max(self.head.len());
         for index in 0..columns {
-            let Some(column) = table.column_mut(index) else { continue };
+            let Some(column) = table.column_mut(index) else {
+                continue;
+            };
             column.set_padding((0, if index + 1 == columns { 0 } else { 2 }));
-            if self.rows.iter().any(|row| row.get(index).is_some_and(|cell| cell.right)) {
+            if self
+                .rows
+                .iter()
+                .any(|row| row.get(index).is_some_and(|cell| cell.right))
+            {
                 column.set_cell_alignment(CellAlignment::Right);
             }
             // Ids and short words are copied from here: a column of them is never broken over lines.
-            let widest = self.rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.text.chars().count()).max();
+            let widest = self
+                .rows
+                .iter()
+                .filter_map(|row| row.get(index))
+                .map(|cell| cell.text.chars().count())
+                .max();
             if index + 1 < columns && widest.is_some_and(|widest| widest <= 24) {
-                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(widest.unwrap_or(0) as u16 + 2)));
+                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(
+                    widest.unwrap_or(0) as u16 + 2,
+                )));
             }
         }
         let lines = table.lines().map(|line| format!("{}\n", line.trim_end()));
@@ -144,7 +207,11 @@ mod tests {
     use crate::output::Form;
 
     fn output(width: Option<u16>) -> Output {
-        Output { colour: false, width, ..Output::new(Form::Table, false) }
+        Output {
+            colour: false,
+            width,
+            ..Output::new(Form::Table, false)
+        }
     }
 
     fn sample() -> Table {
@@ -156,7 +223,10 @@ mod tests {
 
     #[test]
     fn columns_line_up_and_nothing_acts_on_the_terminal() {
-        assert_eq!(sample().render(&output(None)), "NAME       USED\nacme␛[31m     7\nx          1234\n");
+        assert_eq!(
+            sample().render(&output(None)),
+            "NAME       USED\nacme␛[31m     7\nx          1234\n"
+        );
     }
 
     #[test]

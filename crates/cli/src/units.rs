@@ -12,14 +12,26 @@ struct Decimal {
 
 /// Splits `1.5GiB` into its number and its unit.
 fn number(text: &str) -> Option<(Decimal, &str)> {
-    let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let end = text
+        .find(|letter: char| !letter.is_ascii_digit() && letter != '.')
+        .unwrap_or(text.len());
     let (figure, unit) = text.split_at(end);
     let (whole, part) = figure.split_once('.').unwrap_or((figure, ""));
-    if whole.is_empty() || (figure.contains('.') && part.is_empty()) || part.contains('.') || figure.len() > 30 {
+    if whole.is_empty()
+        || (figure.contains('.') && part.is_empty())
+        || part.contains('.')
+        || figure.len() > 30
+    {
         return None;
     }
     let digits = format!("{whole}{part}").parse().ok()?;
-    Some((Decimal { digits, scale: part.len() as u32 }, unit.trim_start()))
+    Some((
+        Decimal {
+            digits,
+            scale: part.len() as u32,
+        },
+        unit.trim_start(),
+    ))
 }
 
 impl Decimal {
@@ -33,7 +45,9 @@ impl Decimal {
     fn exactly(&self, factor: u128) -> Option<u64> {
         let divisor = 10u128.checked_pow(self.scale)?;
         let product = self.digits.checked_mul(factor)?;
-        (product % divisor == 0).then(|| u64::try_from(product / divisor).ok()).flatten()
+        (product % divisor == 0)
+            .then(|| u64::try_from(product / divisor).ok())
+            .flatten()
     }
 }
 
@@ -54,7 +68,9 @@ pub fn mib(text: &str) -> Result<u64, String> {
         "" => return Err(format!("'{text}' has no unit; write {text}MiB or {text}GiB")),
         _ => return Err(wrong()),
     };
-    value.times(bytes, MIB).ok_or_else(|| format!("'{text}' is more memory than can be counted"))
+    value
+        .times(bytes, MIB)
+        .ok_or_else(|| format!("'{text}' is more memory than can be counted"))
 }
 
 /// Thousandths, from `2.5`; also `500m`.
@@ -99,7 +115,9 @@ pub fn seconds(text: &str) -> Result<u64, String> {
     let mut total: u64 = 0;
     while !rest.is_empty() {
         let (value, tail) = number(rest).ok_or_else(wrong)?;
-        let end = tail.find(|letter: char| !letter.is_ascii_alphabetic()).unwrap_or(tail.len());
+        let end = tail
+            .find(|letter: char| !letter.is_ascii_alphabetic())
+            .unwrap_or(tail.len());
         let (unit, next) = tail.split_at(end);
         let factor = match unit {
             "s" | "sec" => 1,
@@ -110,7 +128,10 @@ pub fn seconds(text: &str) -> Result<u64, String> {
             "" => return Err(format!("'{text}' has no unit; write {text}s, {text}m or {text}h")),
             _ => return Err(wrong()),
         };
-        total = value.exactly(factor).and_then(|part| total.checked_add(part)).ok_or_else(wrong)?;
+        total = value
+            .exactly(factor)
+            .and_then(|part| total.checked_add(part))
+            .ok_or_else(wrong)?;
         rest = next.trim_start();
     }
     Ok(total)
@@ -121,13 +142,17 @@ pub fn micros(text: &str) -> Result<i64, String> {
     let wrong = || format!("'{text}' is not an amount of money; write it like 12.50, to a millionth at most");
     let (value, unit) = number(text.trim()).ok_or_else(wrong)?;
     let exact = value.exactly(1_000_000).filter(|_| unit.is_empty());
-    exact.and_then(|micros| i64::try_from(micros).ok()).ok_or_else(wrong)
+    exact
+        .and_then(|micros| i64::try_from(micros).ok())
+        .ok_or_else(wrong)
 }
 
 /// A meter by its short name or its own: `gpus`, `vram@class:H100`, `gpu_milli`. Tells whether it was the
 /// short one, whose amounts carry units.
 pub fn meter(text: &str) -> Result<(Meter, bool), String> {
-    let (resource, of) = text.split_once('@').map_or((text, None), |(resource, of)| (resource, Some(of)));
+    let (resource, of) = text
+        .split_once('@')
+        .map_or((text, None), |(resource, of)| (resource, Some(of)));
     let own = match resource {
         "gpus" | "gpu" => Some(Resource::GpuMilli),
         "vram" => Some(Resource::VramMib),
@@ -135,25 +160,31 @@ pub fn meter(text: &str) -> Result<(Meter, bool), String> {
         "memory" => Some(Resource::MemoryMib),
         _ => None,
     };
-    let name = own.map_or(resource, Resource::as_str);
+    let name = own.map_or(resource, |own| own.as_str());
     let whole = of.map_or_else(|| name.to_owned(), |of| format!("{name}@{of}"));
     match whole.parse() {
         Ok(meter) => Ok((meter, own.is_some())),
-        Err(_) if own.is_none() && name.parse::<Resource>().is_err() => {
-            Err(format!("there is no meter '{text}'; there are gpus, slices, vram, cpu, memory and jobs, each also as @class:NAME or @sku:NAME"))
-        }
+        Err(_) if own.is_none() && name.parse::<Resource>().is_err() => Err(format!(
+            "there is no meter '{text}'; there are gpus, slices, vram, cpu, memory and jobs, each also as @class:NAME or @sku:NAME"
+        )),
         Err(why) => Err(why),
     }
 }
 
 /// `gpus=2.5`, `vram=40GiB`, `jobs@sku:large=none`: a meter and its limit, none for no limit.
 pub fn limit(text: &str) -> Result<(Meter, Option<u64>), String> {
-    let (name, amount) = text.rsplit_once('=').ok_or_else(|| format!("'{text}' is not METER=AMOUNT, such as gpus=2 or vram=40GiB"))?;
+    let (name, amount) = text
+        .rsplit_once('=')
+        .ok_or_else(|| format!("'{text}' is not METER=AMOUNT, such as gpus=2 or vram=40GiB"))?;
     let (meter, short) = meter(name)?;
     if amount == "none" {
         return Ok((meter, None));
     }
-    let whole = || amount.parse::<u64>().map_err(|_| format!("'{amount}' is not a whole number of {name}"));
+    let whole = || {
+        amount
+            .parse::<u64>()
+            .map_err(|_| format!("'{amount}' is not a whole number of {name}"))
+    };
     let amount = match (short, meter.resource) {
         (true, Resource::GpuMilli | Resource::CpuMilli) => milli(amount)?,
         (true, Resource::VramMib | Resource::MemoryMib) => mib(amount)?,
@@ -172,7 +203,11 @@ pub fn meter_name(meter: &Meter) -> String {
         Resource::Slices => "slices",
         Resource::Jobs => "jobs",
     };
-    if meter.of == Of::All { name.to_owned() } else { format!("{name}@{}", meter.of) }
+    if meter.of == Of::All {
+        name.to_owned()
+    } else {
+        format!("{name}@{}", meter.of)
+    }
 }
 
 /// An amount of a meter, with its unit.
@@ -204,7 +239,10 @@ pub fn show_mib(mib: u64) -> String {
 
 /// `300` as `30 %`.
 pub fn show_permille(permille: u32) -> String {
-    format!("{} %", trimmed(u64::from(permille) / 10, u64::from(permille) % 10, 1, 0))
+    format!(
+        "{} %",
+        trimmed(u64::from(permille) / 10, u64::from(permille) % 10, 1, 0)
+    )
 }
 
 /// Money with at least two decimals and no idle zeros after them: `0.52 EUR`, `0.000125 EUR`.
@@ -212,7 +250,11 @@ pub fn show_money(micros: i64, currency: &str) -> String {
     let sign = if micros < 0 { "-" } else { "" };
     let magnitude = Micros(micros).0.unsigned_abs();
     let number = trimmed(magnitude / 1_000_000, magnitude % 1_000_000, 6, 2);
-    if currency.is_empty() { format!("{sign}{number}") } else { format!("{sign}{number} {currency}") }
+    if currency.is_empty() {
+        format!("{sign}{number}")
+    } else {
+        format!("{sign}{number} {currency}")
+    }
 }
 
 /// GPU time as `1.5 GPU-h`, or in minutes and seconds where it is short.
@@ -230,7 +272,11 @@ fn trimmed(whole: u64, part: u64, digits: usize, least: usize) -> String {
     while decimals.len() > least && decimals.ends_with('0') {
         decimals.pop();
     }
-    if decimals.is_empty() { whole.to_string() } else { format!("{whole}.{decimals}") }
+    if decimals.is_empty() {
+        whole.to_string()
+    } else {
+        format!("{whole}.{decimals}")
+    }
 }
 
 #[cfg(test)]
@@ -238,15 +284,38 @@ mod tests {
     use super::*;
 
     const GARBAGE: [&str; 18] = [
-        "", " ", ".", "-1", "+1GiB", "1e9", "NaN", "inf", "1..2", "1.2.3GiB", "1.", ".5", "GiB", "½", "１", "0x10",
-        "999999999999999999999999999999999999999", "1GiB\n;rm",
+        "",
+        " ",
+        ".",
+        "-1",
+        "+1GiB",
+        "1e9",
+        "NaN",
+        "inf",
+        "1..2",
+        "1.2.3GiB",
+        "1.",
+        ".5",
+        "GiB",
+        "½",
+        "１",
+        "0x10",
+        "999999999999999999999999999999999999999",
+        "1GiB\n;rm",
     ];
 
     #[test]
     fn memory_reads_in_the_units_people_use() {
-        for (text, expected) in
-            [("512MiB", 512), ("40GiB", 40 * 1024), ("1.5GiB", 1536), ("1 GiB", 1024), ("24GB", 22889), ("1KiB", 1), ("0GiB", 0), ("2Ti", 2 << 20)]
-        {
+        for (text, expected) in [
+            ("512MiB", 512),
+            ("40GiB", 40 * 1024),
+            ("1.5GiB", 1536),
+            ("1 GiB", 1024),
+            ("24GB", 22889),
+            ("1KiB", 1),
+            ("0GiB", 0),
+            ("2Ti", 2 << 20),
+        ] {
             assert_eq!(mib(text), Ok(expected), "{text}");
         }
         assert_eq!(mib("40").unwrap_err(), "'40' has no unit; write 40MiB or 40GiB");
@@ -259,7 +328,10 @@ mod tests {
         assert_eq!(milli("0.001"), Ok(1));
         assert_eq!(milli("500m"), Ok(500));
         assert!(milli("0.0001").is_err());
-        assert_eq!((permille("30%"), permille("0.3"), permille("1"), permille("12.5%")), (Ok(300), Ok(300), Ok(1000), Ok(125)));
+        assert_eq!(
+            (permille("30%"), permille("0.3"), permille("1"), permille("12.5%")),
+            (Ok(300), Ok(300), Ok(1000), Ok(125))
+        );
         for bad in ["0", "0%", "101%", "1.001", "300", "0.01%"] {
             assert!(permille(bad).is_err(), "{bad}");
         }
@@ -267,10 +339,20 @@ mod tests {
 
     #[test]
     fn times_need_a_unit() {
-        for (text, expected) in [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("1.5h", 5400), ("7d", 604_800), ("1h 5min", 3900)] {
+        for (text, expected) in [
+            ("90s", 90),
+            ("30m", 1800),
+            ("1h30m", 5400),
+            ("1.5h", 5400),
+            ("7d", 604_800),
+            ("1h 5min", 3900),
+        ] {
             assert_eq!(seconds(text), Ok(expected), "{text}");
         }
-        assert_eq!(seconds("90").unwrap_err(), "'90' has no unit; write 90s, 90m or 90h");
+        assert_eq!(
+            seconds("90").unwrap_err(),
+            "'90' has no unit; write 90s, 90m or 90h"
+        );
         assert!(seconds("0.1s").is_err());
         assert!(seconds("1h30").is_err());
     }
@@ -302,7 +384,10 @@ mod tests {
         let read = |text: &str| limit(text).map(|(meter, amount)| (meter.to_string(), amount));
         assert_eq!(read("gpus=2.5"), Ok(("gpu_milli".into(), Some(2500))));
         assert_eq!(read("gpu_milli=2500"), Ok(("gpu_milli".into(), Some(2500))));
-        assert_eq!(read("vram@class:H100=40GiB"), Ok(("vram_mib@class:H100".into(), Some(40960))));
+        assert_eq!(
+            read("vram@class:H100=40GiB"),
+            Ok(("vram_mib@class:H100".into(), Some(40960)))
+        );
         assert_eq!(read("jobs@sku:large=none"), Ok(("jobs@sku:large".into(), None)));
         assert!(read("vram_mib=40GiB").unwrap_err().contains("whole number"));
         assert!(read("ram=1").unwrap_err().contains("there is no meter 'ram'"));

@@ -58,7 +58,8 @@ pub struct Args {
 
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let data_dir = args.data_dir.clone().or_else(profile::data_dir).ok_or_else(|| {
-        Failure::usage("there is no place for the data: neither XDG_DATA_HOME nor HOME is set").hint("name one with --data-dir")
+        Failure::usage("there is no place for the data: neither XDG_DATA_HOME nor HOME is set")
+            .hint("name one with --data-dir")
     })?;
     start_log(args.log_json);
     serve(context, args, data_dir).await
@@ -68,9 +69,16 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
 fn start_log(json: bool) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TENURE_LOG").unwrap_or_else(|_| "info".into());
     let colour = crate::output::colours(std::io::IsTerminal::is_terminal(&std::io::stderr()));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colour);
     // Only a second start in one process fails, and there is none.
-    let _ = if json { log.json().try_init() } else { log.with_target(false).try_init() };
+    let _ = if json {
+        log.json().try_init()
+    } else {
+        log.with_target(false).try_init()
+    };
 }
 
 #[cfg(feature = "server")]
@@ -107,7 +115,24 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(not(feature = "server"))]
 async fn serve(context: &Context, args: Args, data_dir: PathBuf) -> Result<(), Failure> {
-    let _ = (context, args.listen, args.agent_listen, args.database, args.tls_cert.zip(args.tls_key), args.oidc_issuer);
-    let _ = (args.oidc_client_id, args.demo, args.no_agent, args.lease_term, args.rate, args.allow_remote_plaintext);
-    Err(Failure::Local(format!("this build has no server to start in {}", data_dir.display())))
+    let _ = (
+        context,
+        args.listen,
+        args.agent_listen,
+        args.database,
+        args.tls_cert.zip(args.tls_key),
+        args.oidc_issuer,
+    );
+    let _ = (
+        args.oidc_client_id,
+        args.demo,
+        args.no_agent,
+        args.lease_term,
+        args.rate,
+        args.allow_remote_plaintext,
+    );
+    Err(Failure::Local(format!(
+        "this build has no server to start in {}",
+        data_dir.display()
+    )))
 }

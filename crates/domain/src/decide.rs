@@ -24,32 +24,69 @@ pub(crate) struct Case<'a> {
 
 impl Case<'_> {
     pub fn may(&self, action: Action, scope: ScopeId) -> Result<(), Refusal> {
-        authorize(&self.state.tree, &self.command.by, action, scope, None, self.command.at)
+        authorize(
+            &self.state.tree,
+            &self.command.by,
+            action,
+            scope,
+            None,
+            self.command.at,
+        )
     }
 
     /// Only Tenure itself: the scheduler, the reconciler, the refusal counter.
     pub fn only_system(&self) -> Result<(), Refusal> {
-        if self.command.by == Actor::System { Ok(()) } else { Err(Refusal::not_found()) }
+        if self.command.by == Actor::System {
+            Ok(())
+        } else {
+            Err(Refusal::not_found())
+        }
     }
 
     pub fn may_ask(&self, action: Action, scope: ScopeId, ask: &JobSpec) -> Result<(), Refusal> {
-        authorize(&self.state.tree, &self.command.by, action, scope, Some(ask), self.command.at)
+        authorize(
+            &self.state.tree,
+            &self.command.by,
+            action,
+            scope,
+            Some(ask),
+            self.command.at,
+        )
     }
 }
 
 /// Decides one command. The same state and command give the same events.
 pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
-    let mut case = Case { state, command, ids: Ids::starting_at(command.ids) };
+    let mut case = Case {
+        state,
+        command,
+        ids: Ids::starting_at(command.ids),
+    };
     match &command.wish {
-        Wish::Found { platform, owner, key, prices } => case.found(platform, owner, *key, prices),
+        Wish::Found {
+            platform,
+            owner,
+            key,
+            prices,
+        } => case.found(platform, owner, *key, prices),
         Wish::SetPrices { prices } => case.set_prices(prices),
         Wish::DefineSku { sku } => case.define_sku(sku),
         Wish::RemoveSku { name } => case.remove_sku(name),
-        Wish::CountRefusals { counts } => case.only_system().map(|()| vec![Event::AccessRefused { counts: counts.clone() }]),
+        Wish::CountRefusals { counts } => case.only_system().map(|()| {
+            vec![Event::AccessRefused {
+                counts: counts.clone(),
+            }]
+        }),
 
         Wish::CreateTenant { name } => case.create_tenant(name),
         Wish::CreateSubscriber { tenant, name } => case.create_subscriber(*tenant, name),
-        Wish::CreateUser { parent, name, kind, identity, role } => case.create_user(*parent, name, *kind, identity.as_ref(), *role),
+        Wish::CreateUser {
+            parent,
+            name,
+            kind,
+            identity,
+            role,
+        } => case.create_user(*parent, name, *kind, identity.as_ref(), *role),
         Wish::Suspend { scope } => case.suspend(*scope),
         Wish::Resume { scope } => case.resume(*scope),
         Wish::Move { scope, parent } => case.move_scope(*scope, *parent),
@@ -57,12 +94,34 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         Wish::SetIdentity { user, identity } => case.set_identity(*user, identity.as_ref()),
         Wish::GrantRole { scope, user, role } => case.grant_role(*scope, *user, *role),
         Wish::RevokeRole { scope, user, role } => case.revoke_role(*scope, *user, *role),
-        Wish::CreateKey { user, label, digest, expires, allow } => case.create_key(*user, label, *digest, *expires, allow.as_ref()),
+        Wish::CreateKey {
+            user,
+            label,
+            digest,
+            expires,
+            allow,
+        } => case.create_key(*user, label, *digest, *expires, allow.as_ref()),
         Wish::RevokeKey { key } => case.revoke_key(*key),
-        Wish::SetQuota { scope, quota, revision } => case.set_quota(*scope, quota, *revision),
-        Wish::SetBudgets { scope, budgets, revision } => case.set_budgets(*scope, budgets, *revision),
-        Wish::SetPolicy { scope, policy, revision } => case.set_policy(*scope, policy, *revision),
-        Wish::SetRules { scope, rules, revision } => case.set_rules(*scope, rules, *revision),
+        Wish::SetQuota {
+            scope,
+            quota,
+            revision,
+        } => case.set_quota(*scope, quota, *revision),
+        Wish::SetBudgets {
+            scope,
+            budgets,
+            revision,
+        } => case.set_budgets(*scope, budgets, *revision),
+        Wish::SetPolicy {
+            scope,
+            policy,
+            revision,
+        } => case.set_policy(*scope, policy, *revision),
+        Wish::SetRules {
+            scope,
+            rules,
+            revision,
+        } => case.set_rules(*scope, rules, *revision),
         Wish::StoreSecret { scope, name, secret } => case.store_secret(*scope, name, *secret),
         Wish::EraseSecret { scope, name } => case.erase_secret(*scope, name),
 
@@ -81,9 +140,19 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         Wish::Stop { job, reason } => case.stop(*job, *reason),
         Wish::Schedule { after, limit } => {
             case.only_system()?;
-            Ok(crate::schedule::pass::step(state, *after, *limit, &mut case.ids, command.at))
+            Ok(crate::schedule::pass::step(
+                state,
+                *after,
+                *limit,
+                &mut case.ids,
+                command.at,
+            ))
         }
-        Wish::Observe { node, allocation, observation } => case.observe(*node, *allocation, observation),
+        Wish::Observe {
+            node,
+            allocation,
+            observation,
+        } => case.observe(*node, *allocation, observation),
         Wish::Meter { node, ran } => case.meter(*node, ran),
     }
 }

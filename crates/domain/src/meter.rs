@@ -25,8 +25,14 @@ pub enum Resource {
 }
 
 impl Resource {
-    pub const ALL: [Resource; 6] =
-        [Resource::GpuMilli, Resource::Slices, Resource::VramMib, Resource::CpuMilli, Resource::MemoryMib, Resource::Jobs];
+    pub const ALL: [Resource; 6] = [
+        Resource::GpuMilli,
+        Resource::Slices,
+        Resource::VramMib,
+        Resource::CpuMilli,
+        Resource::MemoryMib,
+        Resource::Jobs,
+    ];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -59,11 +65,12 @@ pub enum Of {
 
 impl Of {
     pub(crate) fn parse(text: &str) -> Result<Of, String> {
-        let (of, name): (fn(Box<str>) -> Of, &str) = match (text.strip_prefix("class:"), text.strip_prefix("sku:")) {
-            (Some(name), _) => (Of::Class, name),
-            (_, Some(name)) => (Of::Sku, name),
-            _ => return Err(format!("'{text}' is neither class:NAME nor sku:NAME")),
-        };
+        let (of, name): (fn(Box<str>) -> Of, &str) =
+            match (text.strip_prefix("class:"), text.strip_prefix("sku:")) {
+                (Some(name), _) => (Of::Class, name),
+                (_, Some(name)) => (Of::Sku, name),
+                _ => return Err(format!("'{text}' is neither class:NAME nor sku:NAME")),
+            };
         crate::name::check(name, "").map_err(|refusal| refusal.sentence.into_owned())?;
         Ok(of(name.into()))
     }
@@ -88,7 +95,10 @@ pub struct Meter {
 
 impl Meter {
     pub fn all(resource: Resource) -> Meter {
-        Meter { resource, of: Of::All }
+        Meter {
+            resource,
+            of: Of::All,
+        }
     }
 }
 
@@ -107,7 +117,10 @@ impl FromStr for Meter {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('@') {
             None => Ok(Meter::all(text.parse()?)),
-            Some((resource, of)) => Ok(Meter { resource: resource.parse()?, of: Of::parse(of)? }),
+            Some((resource, of)) => Ok(Meter {
+                resource: resource.parse()?,
+                of: Of::parse(of)?,
+            }),
         }
     }
 }
@@ -147,7 +160,9 @@ impl Amounts {
             let Some(left) = self.0.get_mut(meter) else {
                 panic!("INVARIANT: {meter} given back but never taken");
             };
-            *left = left.checked_sub(*amount).expect("INVARIANT: no more is given back than was taken");
+            *left = left
+                .checked_sub(*amount)
+                .expect("INVARIANT: no more is given back than was taken");
             if *left == 0 {
                 self.0.remove(meter);
             }
@@ -159,7 +174,12 @@ impl Amounts {
         self.0.iter().find_map(|(meter, &limit)| {
             let asked = asked.get(meter).filter(|&n| n > 0)?;
             let used = used.get(meter).unwrap_or(0);
-            (used.saturating_add(asked) > limit).then(|| Exceeded { meter: meter.clone(), limit, used, asked })
+            (used.saturating_add(asked) > limit).then(|| Exceeded {
+                meter: meter.clone(),
+                limit,
+                used,
+                asked,
+            })
         })
     }
 }
@@ -182,7 +202,14 @@ mod tests {
         for text in ["gpu_milli", "vram_mib@class:H100", "jobs@sku:large"] {
             assert_eq!(text.parse::<Meter>().unwrap().to_string(), text);
         }
-        for bad in ["gpus", "vram_mib@H100", "vram_mib@class:", "vram_mib@class:a b", "@", ""] {
+        for bad in [
+            "gpus",
+            "vram_mib@H100",
+            "vram_mib@class:",
+            "vram_mib@class:a b",
+            "@",
+            "",
+        ] {
             assert!(bad.parse::<Meter>().is_err(), "{bad}");
         }
     }

@@ -59,8 +59,15 @@ pub struct JoinToken {
 /// What left the live state and belongs into history.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Retired {
-    Job { scope: String, job: Box<DoneJob> },
-    Scope { path: String, closed: Time, scope: Box<Scope> },
+    Job {
+        scope: String,
+        job: Box<DoneJob>,
+    },
+    Scope {
+        path: String,
+        closed: Time,
+        scope: Box<Scope>,
+    },
 }
 
 impl State {
@@ -70,17 +77,24 @@ impl State {
 
     /// The account that pays for a scope's jobs.
     pub fn account_of(&self, scope: ScopeId) -> AccountId {
-        self.tree.tenant_of(scope).map_or(AccountId::Internal, AccountId::Tenant)
+        self.tree
+            .tenant_of(scope)
+            .map_or(AccountId::Internal, AccountId::Tenant)
     }
 
     /// The secret a user means by a name: its own, else the nearest one above.
     pub fn secret(&self, user: UserId, name: &str) -> Option<SecretId> {
-        self.tree.chain(ScopeId::User(user)).find_map(|scope| self.secrets.get(&(scope.id, name.to_owned())).copied())
+        self.tree
+            .chain(ScopeId::User(user))
+            .find_map(|scope| self.secrets.get(&(scope.id, name.to_owned())).copied())
     }
 
     /// The secrets stored at one scope.
     pub(crate) fn secrets_of(&self, scope: ScopeId) -> impl Iterator<Item = (ScopeId, String, SecretId)> {
-        let rows = self.secrets.range((scope, String::new())..).take_while(move |((of, _), _)| *of == scope);
+        let rows = self
+            .secrets
+            .range((scope, String::new())..)
+            .take_while(move |((of, _), _)| *of == scope);
         rows.map(|((scope, name), &secret)| (*scope, name.clone(), secret))
     }
 
@@ -90,7 +104,9 @@ impl State {
             ScopeId::User(user) => Some(user),
             _ => None,
         });
-        users.flat_map(|user| self.jobs_by_owner.get(&user).into_iter().flatten()).filter_map(|id| self.jobs.get(id))
+        users
+            .flat_map(|user| self.jobs_by_owner.get(&user).into_iter().flatten())
+            .filter_map(|id| self.jobs.get(id))
     }
 
     /// Restores what a snapshot leaves out.
@@ -107,13 +123,21 @@ mod secrets_as_rows {
     use super::*;
     use serde::{Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(map: &BTreeMap<(ScopeId, String), SecretId>, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize<S: Serializer>(
+        map: &BTreeMap<(ScopeId, String), SecretId>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(map.iter().map(|((scope, name), secret)| (scope, name, secret)))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<(ScopeId, String), SecretId>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<BTreeMap<(ScopeId, String), SecretId>, D::Error> {
         let rows = Vec::<(ScopeId, String, SecretId)>::deserialize(deserializer)?;
-        Ok(rows.into_iter().map(|(scope, name, secret)| ((scope, name), secret)).collect())
+        Ok(rows
+            .into_iter()
+            .map(|(scope, name, secret)| ((scope, name), secret))
+            .collect())
     }
 }
 

@@ -21,7 +21,9 @@ impl Time {
     }
 
     pub fn parse_rfc3339(text: &str) -> Option<Time> {
-        text.parse::<jiff::Timestamp>().ok().map(|moment| Time(moment.as_millisecond()))
+        text.parse::<jiff::Timestamp>()
+            .ok()
+            .map(|moment| Time(moment.as_millisecond()))
     }
 
     /// RFC 3339 in UTC, for sentences a person reads.
@@ -62,7 +64,9 @@ impl Period {
             // Day 0 was a Thursday, three days after its week's Monday.
             Period::Week => Time((day - (day + 3).rem_euclid(7)) * DAY_MS),
             Period::Month => {
-                let Ok(moment) = jiff::Timestamp::from_millisecond(at.0) else { return Time(0) };
+                let Ok(moment) = jiff::Timestamp::from_millisecond(at.0) else {
+                    return Time(0);
+                };
                 let of_month = moment.to_zoned(jiff::tz::TimeZone::UTC).date().day();
                 Time((day - i64::from(of_month) + 1) * DAY_MS)
             }
@@ -85,7 +89,13 @@ mod tests {
         assert_eq!(Period::Day.start(noon), at("2026-03-01T00:00:00Z"));
         assert_eq!(Period::Week.start(noon), at("2026-02-23T00:00:00Z"));
         assert_eq!(Period::Month.start(noon), at("2026-03-01T00:00:00Z"));
-        assert_eq!(Period::Month.start(at("2024-02-29T23:59:59.999Z")), at("2024-02-01T00:00:00Z"));
-        assert_eq!(Period::Week.start(at("1969-12-31T23:00:00Z")), at("1969-12-29T00:00:00Z"));
+        assert_eq!(
+            Period::Month.start(at("2024-02-29T23:59:59.999Z")),
+            at("2024-02-01T00:00:00Z")
+        );
+        assert_eq!(
+            Period::Week.start(at("1969-12-31T23:00:00Z")),
+            at("1969-12-29T00:00:00Z")
+        );
     }
 }

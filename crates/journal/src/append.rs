@@ -52,19 +52,10 @@ impl Journal {
         let handle = self.handle();
         let mut tx = handle.begin().await?;
         if !batch.entries.is_empty() {
-            write_batch(&mut tx, first_seq, sealed).await?;
+            write_batch(&mut tx, handle.source(), first_seq, sealed).await?;
         }
         history::insert(&mut tx, last_seq, batch.history).await?;
         key::insert(&mut tx, last_seq, batch.keys).await?;
-        if let Source::Postgres { schema, .. } = handle.source() {
-            let channel = postgres::channel(schema);
-            tx.row(
-                "telling followers",
-                "SELECT pg_notify($1, $2)",
-                args![channel, last_seq.to_string()],
-            )
-            .await?;
-        }
 
         // INVARIANT: set before the commit is sent and cleared only when its outcome is known, so that a
         // caller who stops waiting (drops this future) cannot append on a head that may be stale.
@@ -111,7 +102,12 @@ fn seal(before: &Chain, entries: &[Entry]) -> Result<Sealed, JournalError> {
     })
 }
 
-async fn write_batch(tx: &mut Tx<'_>, first_seq: u64, sealed: Sealed) -> Result<(), JournalError> {
+async fn write_batch(
+    tx: &mut Tx<'_>,
+    source: &Source,
+    first_seq: u64,
+    sealed: Sealed,
+) -> Result<(), JournalError> {
     let Sealed {
         chain,
         at_ms,
@@ -119,7 +115,7 @@ async fn write_batch(tx: &mut Tx<'_>, first_seq: u64, sealed: Sealed) -> Result<
         hashes,
         subtrees,
     } = sealed;
-    let row: Vec<Val> = args![
+    let mut row: Vec<Val> = args![
         first_seq,
         chain.seq,
         at_ms,
@@ -128,9 +124,15 @@ async fn write_batch(tx: &mut Tx<'_>, first_seq: u64, sealed: Sealed) -> Result<
         hash::join(&hashes),
         body.into_bytes(),
     ];
-    let sql = "INSERT INTO batch (first_seq, last_seq, at_ms, hash, frontier, hashes, body) \
-               VALUES ($1, $2, $3, $4, $5, $6, $7)";
-    match tx.conn().run(sql, row).await {
+    let mut sql = "INSERT INTO batch (first_seq, last_seq, at_ms, hash, frontier, hashes, body) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7)"
+        .to_owned();
+    if let Source::Postgres { schema, .. } = source {
+        // Followers are told when this commits; riding along saves a round trip.
+        sql.push_str(" RETURNING pg_notify($8, $9)");
+        row.extend(args![postgres::channel(schema), chain.seq.to_string()]);
+    }
+    match tx.conn().run(&sql, row).await {
         Ok(_) => {}
         // Somebody else wrote this event; the epoch should have stopped us, and this does.
         Err(sqlx::Error::Database(db)) if db.is_unique_violation() => return Err(JournalError::Fenced),

@@ -5,6 +5,7 @@
 //! rows is read from an index in order, however many rows there are.
 
 use crate::error::JournalError;
+use crate::hash::row_sum;
 use crate::leader::Tx;
 use crate::reader::JournalReader;
 use crate::store::{Row, Val, args};
@@ -20,12 +21,13 @@ pub struct HistoryRow {
     pub body: String,
 }
 
-const INSERT: &str = "INSERT INTO history (kind, id, at_ms, seq, scope_1, scope_2, scope_3, scope, body)";
+const INSERT: &str =
+    "INSERT INTO history (kind, id, at_ms, seq, scope_1, scope_2, scope_3, scope, sum, body)";
 
 /// Writing an id again replaces its row.
 const REPLACE: &str = " ON CONFLICT (kind, id) DO UPDATE SET at_ms = excluded.at_ms, seq = excluded.seq, \
      scope_1 = excluded.scope_1, scope_2 = excluded.scope_2, scope_3 = excluded.scope_3, \
-     scope = excluded.scope, body = excluded.body";
+     scope = excluded.scope, sum = excluded.sum, body = excluded.body";
 
 pub(crate) async fn insert(tx: &mut Tx<'_>, seq: u64, rows: Vec<HistoryRow>) -> Result<(), JournalError> {
     let rows = without_repeats(rows);
@@ -54,6 +56,7 @@ fn without_repeats(rows: Vec<HistoryRow>) -> Vec<HistoryRow> {
 }
 
 fn values(row: HistoryRow, seq: u64) -> Vec<Val> {
+    let sum = row.sum().to_vec();
     let step = |depth| prefix(&row.scope, depth).map(str::to_owned);
     args![
         row.kind,
@@ -64,7 +67,8 @@ fn values(row: HistoryRow, seq: u64) -> Vec<Val> {
         step(2),
         step(3),
         row.scope,
-        row.body
+        sum,
+        row.body,
     ]
 }
 
@@ -88,7 +92,7 @@ impl JournalReader {
         before: Option<(i64, &str)>,
         limit: u32,
     ) -> Result<Vec<HistoryRow>, JournalError> {
-        let mut sql = String::from("SELECT kind, id, scope, at_ms, body FROM history WHERE kind = $1");
+        let mut sql = format!("SELECT {COLUMNS} FROM history WHERE kind = $1");
         let mut values = args![kind];
         if let Some(scope) = scope_prefix.filter(|scope| !scope.is_empty()) {
             let depth = scope.split('/').count().min(3);
@@ -123,25 +127,54 @@ impl JournalReader {
     }
 
     pub async fn history_get(&self, kind: &str, id: &str) -> Result<Option<HistoryRow>, JournalError> {
-        let sql = "SELECT kind, id, scope, at_ms, body FROM history WHERE kind = $1 AND id = $2";
+        let sql = format!("SELECT {COLUMNS} FROM history WHERE kind = $1 AND id = $2");
         let row = self
             .conn()
             .await?
-            .row(sql, args![kind, id])
+            .row(&sql, args![kind, id])
             .await
             .map_err(|error| JournalError::storage("reading history", error))?;
         row.as_ref().map(read).transpose()
     }
 }
 
-fn read(row: &Row) -> Result<HistoryRow, JournalError> {
-    Ok(HistoryRow {
+pub(crate) const COLUMNS: &str = "kind, id, scope, at_ms, body, sum";
+
+pub(crate) fn read(row: &Row) -> Result<HistoryRow, JournalError> {
+    let found = HistoryRow {
         kind: row.text(0)?,
         id: row.text(1)?,
         scope: row.text(2)?,
         at_ms: row.int(3)?,
         body: row.text(4)?,
-    })
+    };
+    if row.blob(5)? != found.sum() {
+        return Err(JournalError::corrupt(format!(
+            "history row {} {} was altered",
+            found.kind, found.id
+        )));
+    }
+    Ok(found)
+}
+
+impl HistoryRow {
+    fn sum(&self) -> [u8; 8] {
+        let HistoryRow {
+            kind,
+            id,
+            scope,
+            at_ms,
+            body,
+        } = self;
+        let at_ms = at_ms.to_be_bytes();
+        row_sum(&[
+            kind.as_bytes(),
+            id.as_bytes(),
+            scope.as_bytes(),
+            &at_ms,
+            body.as_bytes(),
+        ])
+    }
 }
 
 #[cfg(test)]

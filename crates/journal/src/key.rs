@@ -1,9 +1,10 @@
 //! Outcomes of requests that carried an Idempotency-Key, written in the same batch as their effect.
 
 use crate::error::JournalError;
+use crate::hash::row_sum;
 use crate::leader::{JournalHandle, Tx};
 use crate::reader::JournalReader;
-use crate::store::args;
+use crate::store::{Row, args};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRow {
@@ -16,17 +17,20 @@ pub struct KeyRow {
     pub at_ms: i64,
 }
 
-pub(crate) const INSERT: &str = "INSERT INTO idempotency (principal, key, digest, status, at_ms, seq, reply)";
+pub(crate) const INSERT: &str =
+    "INSERT INTO idempotency (principal, key, digest, status, at_ms, seq, sum, reply)";
 
 pub(crate) async fn insert(tx: &mut Tx<'_>, seq: u64, keys: Vec<KeyRow>) -> Result<(), JournalError> {
     let rows = keys.into_iter().map(|row| {
+        let (sum, status) = (row.sum().to_vec(), u32::from(row.status));
         args![
             row.principal,
             row.key,
             row.digest.to_vec(),
-            u32::from(row.status),
+            status,
             row.at_ms,
             seq,
+            sum,
             row.reply
         ]
     });
@@ -39,24 +43,56 @@ pub(crate) async fn insert(tx: &mut Tx<'_>, seq: u64, keys: Vec<KeyRow>) -> Resu
 
 impl JournalReader {
     pub async fn find_key(&self, principal: &str, key: &str) -> Result<Option<KeyRow>, JournalError> {
-        let sql = "SELECT principal, key, digest, status, reply, at_ms FROM idempotency \
-                   WHERE principal = $1 AND key = $2";
+        let sql = format!("SELECT {COLUMNS} FROM idempotency WHERE principal = $1 AND key = $2");
         let row = self
             .conn()
             .await?
-            .row(sql, args![principal, key])
+            .row(&sql, args![principal, key])
             .await
             .map_err(|error| JournalError::storage("looking up an idempotency key", error))?;
-        let Some(row) = row else { return Ok(None) };
-        Ok(Some(KeyRow {
-            principal: row.text(0)?,
-            key: row.text(1)?,
-            digest: row.hash(2)?.0,
-            status: u16::try_from(row.int(3)?)
-                .map_err(|_| JournalError::corrupt("a stored status is not a status"))?,
-            reply: row.text(4)?,
-            at_ms: row.int(5)?,
-        }))
+        row.as_ref().map(read).transpose()
+    }
+}
+
+pub(crate) const COLUMNS: &str = "principal, key, digest, status, reply, at_ms, sum";
+
+pub(crate) fn read(row: &Row) -> Result<KeyRow, JournalError> {
+    let found = KeyRow {
+        principal: row.text(0)?,
+        key: row.text(1)?,
+        digest: row.hash(2)?.0,
+        status: u16::try_from(row.int(3)?)
+            .map_err(|_| JournalError::corrupt("a stored status is not a status"))?,
+        reply: row.text(4)?,
+        at_ms: row.int(5)?,
+    };
+    if row.blob(6)? != found.sum() {
+        return Err(JournalError::corrupt(format!(
+            "idempotency key {} was altered",
+            found.key
+        )));
+    }
+    Ok(found)
+}
+
+impl KeyRow {
+    fn sum(&self) -> [u8; 8] {
+        let KeyRow {
+            principal,
+            key,
+            digest,
+            status,
+            reply,
+            at_ms,
+        } = self;
+        row_sum(&[
+            principal.as_bytes(),
+            key.as_bytes(),
+            digest,
+            &status.to_be_bytes(),
+            reply.as_bytes(),
+            &at_ms.to_be_bytes(),
+        ])
     }
 }
 

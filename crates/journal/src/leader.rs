@@ -172,23 +172,23 @@ impl JournalHandle {
     pub(crate) async fn begin(&self) -> Result<Tx<'_>, JournalError> {
         let failed = |error| JournalError::storage("beginning a transaction", error);
         let mut slot = self.desk.conn.lock().await;
-        let begin = match self.dialect() {
-            Dialect::Sqlite => "BEGIN IMMEDIATE",
-            Dialect::Postgres => "BEGIN",
-        };
-        let mut conn = match slot.take() {
-            Some(mut conn) => match conn.run(begin, args![]).await {
-                Ok(_) => conn,
-                Err(error @ sqlx::Error::Database(_)) => return Err(failed(error)),
-                // The connection died while idle and nothing was begun: a fresh one is as good.
-                Err(_) => self.fresh(begin).await?,
+        let begun = match slot.take() {
+            Some(mut conn) => match self.pass_fence(&mut conn).await {
+                Ok(renewed) => Some((conn, renewed)),
+                // Most likely the connection died while idle. Nothing was written, so a fresh one is as good.
+                Err(_) if self.dialect() == Dialect::Postgres => None,
+                Err(error) => return Err(failed(error)),
             },
-            None => self.fresh(begin).await?,
+            None => None,
         };
-        let fence = conn
-            .dialect()
-            .sql("UPDATE leader SET renewed_ms = {now} WHERE id = 1 AND epoch = $1");
-        let renewed = conn.run(&fence, args![self.desk.epoch]).await.map_err(failed)?;
+        let (mut conn, renewed) = match begun {
+            Some(begun) => begun,
+            None => {
+                let mut conn = self.source().writer().await?;
+                let renewed = self.pass_fence(&mut conn).await.map_err(failed)?;
+                (conn, renewed)
+            }
+        };
         if renewed == 0 {
             conn.run("ROLLBACK", args![]).await.map_err(failed)?;
             *slot = Some(conn);
@@ -197,14 +197,24 @@ impl JournalHandle {
         Ok(Tx { slot, conn })
     }
 
-    async fn fresh(&self, begin: &str) -> Result<Conn, JournalError> {
-        let mut conn = self.source().writer().await?;
-        conn.run(begin, args![])
-            .await
-            .map_err(|error| JournalError::storage("beginning a transaction", error))?;
-        Ok(conn)
+    /// Begins a transaction and renews the lease of this epoch in it; no row means it is past.
+    async fn pass_fence(&self, conn: &mut Conn) -> Result<u64, sqlx::Error> {
+        let epoch = self.desk.epoch;
+        match conn.dialect() {
+            Dialect::Sqlite => {
+                conn.run("BEGIN IMMEDIATE", args![]).await?;
+                let fence = Dialect::Sqlite.sql(FENCE);
+                conn.run(&fence, args![epoch]).await
+            }
+            Dialect::Postgres => {
+                let fence = Dialect::Postgres.sql(FENCE).replace("$1", &epoch.to_string());
+                conn.script(&format!("BEGIN; {fence}")).await
+            }
+        }
     }
 }
+
+const FENCE: &str = "UPDATE leader SET renewed_ms = {now} WHERE id = 1 AND epoch = $1";
 
 /// A transaction behind the fence. Dropping it drops the connection, which undoes it.
 pub(crate) struct Tx<'a> {
@@ -237,10 +247,12 @@ impl Tx<'_> {
     }
 
     pub async fn commit(mut self) -> Result<(), JournalError> {
-        self.conn
-            .run("COMMIT", args![])
-            .await
-            .map_err(JournalError::commit)?;
+        let outcome = match self.conn.dialect() {
+            Dialect::Sqlite => self.conn.run("COMMIT", args![]).await,
+            // Unprepared: one message goes out, so a line lost on the way is lost around the commit itself.
+            Dialect::Postgres => self.conn.script("COMMIT").await,
+        };
+        outcome.map_err(JournalError::commit)?;
         self.give_back();
         Ok(())
     }

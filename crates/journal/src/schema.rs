@@ -31,15 +31,16 @@ CREATE TABLE snapshot_part (
     PRIMARY KEY (format, seq, part));
 CREATE TABLE history (
     kind {text} NOT NULL, id {text} NOT NULL, at_ms {int} NOT NULL, seq {int} NOT NULL,
-    scope_1 {text}, scope_2 {text}, scope_3 {text}, scope {text} NOT NULL, body {text} NOT NULL,
-    PRIMARY KEY (kind, id));
+    scope_1 {text}, scope_2 {text}, scope_3 {text}, scope {text} NOT NULL, sum {blob} NOT NULL,
+    body {text} NOT NULL, PRIMARY KEY (kind, id));
 CREATE INDEX history_all ON history (kind, at_ms, id);
 CREATE INDEX history_1 ON history (kind, scope_1, at_ms, id) WHERE scope_1 IS NOT NULL;
 CREATE INDEX history_2 ON history (kind, scope_2, at_ms, id) WHERE scope_2 IS NOT NULL;
 CREATE INDEX history_3 ON history (kind, scope_3, at_ms, id) WHERE scope_3 IS NOT NULL;
 CREATE TABLE idempotency (
     principal {text} NOT NULL, key {text} NOT NULL, digest {blob} NOT NULL, status {int} NOT NULL,
-    at_ms {int} NOT NULL, seq {int} NOT NULL, reply {text} NOT NULL, PRIMARY KEY (principal, key));
+    at_ms {int} NOT NULL, seq {int} NOT NULL, sum {blob} NOT NULL, reply {text} NOT NULL,
+    PRIMARY KEY (principal, key));
 CREATE INDEX idempotency_at ON idempotency (at_ms);
 CREATE TABLE secret (id {text} PRIMARY KEY, scope {text} NOT NULL, bytes {blob} NOT NULL);
 CREATE INDEX secret_scope ON secret (scope);
@@ -73,6 +74,7 @@ pub(crate) async fn create(
     conn.script("COMMIT")
         .await
         .map_err(|error| JournalError::storage("creating tables", error))
+        .map(drop)
 }
 
 /// Begins a transaction in which tables may be created.
@@ -92,6 +94,7 @@ pub(crate) async fn begin(conn: &mut Conn, schema: Option<&str>) -> Result<(), J
     conn.script(&begin)
         .await
         .map_err(|error| JournalError::storage("creating tables", error))
+        .map(drop)
 }
 
 pub(crate) async fn tables(conn: &mut Conn, platform: &str) -> Result<(), JournalError> {

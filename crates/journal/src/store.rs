@@ -151,12 +151,18 @@ impl Conn {
         })
     }
 
-    /// Runs statements that take no arguments, as one text.
-    pub async fn script(&mut self, sql: &str) -> Result<(), sqlx::Error> {
-        match self.inner() {
-            Ref::Sqlite(conn) => sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await.map(drop),
-            Ref::Postgres(conn) => sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await.map(drop),
-        }
+    /// Runs statements that take no arguments, as one text in one round trip.
+    pub async fn script(&mut self, sql: &str) -> Result<u64, sqlx::Error> {
+        Ok(match self.inner() {
+            Ref::Sqlite(conn) => sqlx::raw_sql(AssertSqlSafe(sql))
+                .execute(conn)
+                .await?
+                .rows_affected(),
+            Ref::Postgres(conn) => sqlx::raw_sql(AssertSqlSafe(sql))
+                .execute(conn)
+                .await?
+                .rows_affected(),
+        })
     }
 
     pub async fn rows(&mut self, sql: &str, args: Vec<Val>) -> Result<Vec<Row>, sqlx::Error> {

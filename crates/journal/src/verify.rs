@@ -1,4 +1,5 @@
-//! Verifying: every event against its hash, its neighbours, the tree, and the heads signed over it.
+//! Verifying: every event against its hash, its neighbours, the tree, and the heads signed over it; then
+//! every row beside the chain against its own sum.
 //!
 //! Reads the journal once, in order, in pages; memory does not grow with it. Nothing is repaired.
 
@@ -8,11 +9,14 @@ use crate::chain::{Bad, Chain, Fault, Head};
 use crate::error::JournalError;
 use crate::hash::Hash;
 use crate::head::{KeyError, PublicKey, SignedHead};
+use crate::history;
+use crate::key;
 use crate::merkle::{Place, STORED_LEVEL};
 use crate::reader::{JournalReader, batches};
-use crate::store::{Conn, args};
+use crate::store::{Conn, Row, args};
 
 const ROWS_AT_ONCE: u32 = 64;
+const ROWS_CHECKED: usize = 1_000;
 
 #[derive(Clone, Debug, Default)]
 pub struct VerifyOptions {
@@ -30,6 +34,8 @@ pub struct Report {
     pub head: Head,
     pub first_bad: Option<Bad>,
     pub cut_tail: Option<Cut>,
+    /// What is wrong with the first damaged row of history or idempotency keys.
+    pub damaged_row: Option<String>,
     /// Signed heads that were used.
     pub heads_checked: usize,
     /// Heads given by the caller that count for nothing.
@@ -38,7 +44,10 @@ pub struct Report {
 
 impl Report {
     pub fn is_sound(&self) -> bool {
-        self.first_bad.is_none() && self.cut_tail.is_none() && self.bad_heads.is_empty()
+        self.first_bad.is_none()
+            && self.cut_tail.is_none()
+            && self.bad_heads.is_empty()
+            && self.damaged_row.is_none()
     }
 }
 
@@ -125,11 +134,13 @@ impl JournalReader {
             signed_at_ms: head.at_ms,
         });
         let events = first_bad.map_or(chain.seq, |bad| bad.seq - 1);
+        let damaged_row = damaged_row(&mut conn).await?;
         Ok(Report {
             events,
             head: chain.head(),
             first_bad,
             cut_tail,
+            damaged_row,
             heads_checked: heads.len(),
             bad_heads,
         })
@@ -214,7 +225,7 @@ async fn read_subtrees(conn: &mut Conn) -> Subtrees {
         .rows("SELECT level, place, hash FROM subtree", args![])
         .await
         .unwrap_or_default();
-    let entry = |row: &crate::store::Row| -> Result<(Place, Hash), JournalError> {
+    let entry = |row: &Row| -> Result<(Place, Hash), JournalError> {
         let level =
             u32::try_from(row.int(0)?).map_err(|_| JournalError::corrupt("a level is not a level"))?;
         Ok((
@@ -232,6 +243,51 @@ async fn read_subtrees(conn: &mut Conn) -> Subtrees {
 async fn single(conn: &mut Conn, chain: &Chain) -> Result<Vec<crate::chain::BatchRow>, ()> {
     batches(conn, chain.seq + 1, 1).await.map_err(drop)
 }
+
+/// Goes over the rows that the chain does not cover, a page at a time.
+async fn damaged_row(conn: &mut Conn) -> Result<Option<String>, JournalError> {
+    let check_history = |row: &Row| history::read(row).map(|row| [row.kind, row.id]);
+    let check_key = |row: &Row| key::read(row).map(|row| [row.principal, row.key]);
+    let tables: [(&str, &str, &str, &RowCheck); 2] = [
+        ("history", "kind, id", history::COLUMNS, &check_history),
+        ("idempotency", "principal, key", key::COLUMNS, &check_key),
+    ];
+    for (table, order, columns, check) in tables {
+        let mut last: Option<[String; 2]> = None;
+        loop {
+            let beyond = if last.is_some() {
+                format!("WHERE ({order}) > ($1, $2)")
+            } else {
+                String::new()
+            };
+            let sql = format!("SELECT {columns} FROM {table} {beyond} ORDER BY {order} LIMIT {ROWS_CHECKED}");
+            let values = last
+                .take()
+                .map_or(args![], |[first, second]| args![first, second]);
+            let rows = match conn.rows(&sql, values).await {
+                Ok(rows) => rows,
+                Err(error) => match JournalError::storage("reading rows", error) {
+                    JournalError::Corrupt { what } => return Ok(Some(what)),
+                    error => return Err(error),
+                },
+            };
+            for row in &rows {
+                match check(row) {
+                    Ok(key) => last = Some(key),
+                    Err(JournalError::Corrupt { what }) => return Ok(Some(what)),
+                    Err(error) => return Err(error),
+                }
+            }
+            if rows.len() < ROWS_CHECKED {
+                break;
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Checks one row and gives its key back.
+type RowCheck = dyn Fn(&Row) -> Result<[String; 2], JournalError> + Sync;
 
 /// A row that ordered reading never meets: it starts before the end but was not part of the chain.
 async fn stray(conn: &mut Conn, end: u64) -> Result<Option<u64>, JournalError> {

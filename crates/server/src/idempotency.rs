@@ -10,7 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest, Sha256};
-use tenure_domain::{State, Wish};
+use tenure_domain::{Event, State, Wish};
 
 use crate::auth::Caller;
 use crate::controller::{Accepted, Keyed};
@@ -108,7 +108,10 @@ pub(crate) async fn create(shared: &Arc<Shared>, caller: &Caller, repeat: Repeat
     let Some(key) = repeat.key else {
         let accepted = caller.submit(&shared.app.controller, wish).await?;
         let made = render(&shared.app.controller.view().read(), &accepted);
-        let (location, view) = made.ok_or_else(Fail::not_found)?;
+        let (location, view) = match made {
+            Some(made) => made,
+            None => ended_already(shared, &accepted).await?,
+        };
         return Ok(created(201, Some(&location), view));
     };
     let mut hasher = Sha256::new();
@@ -154,6 +157,17 @@ async fn create_once(shared: &Arc<Shared>, caller: &Caller, (principal, key): &N
     let made = rendered.lock().expect("short and without panics").take();
     let (location, view) = made.ok_or_else(|| Fail::internal(&"an answer was not rendered"))?;
     Ok(created(201, Some(&location), view))
+}
+
+/// A job may have run and ended before its answer was written.
+async fn ended_already(shared: &Shared, accepted: &Accepted) -> Answer<(String, String)> {
+    let job = accepted.events.iter().find_map(|event| match **event {
+        Event::JobSubmitted { job, .. } => Some(job),
+        _ => None,
+    });
+    let view = crate::routes::job::shown(shared, job.ok_or_else(Fail::not_found)?).await?;
+    let json = serde_json::to_string(&view).map_err(|error| Fail::internal(&error))?;
+    Ok((format!("/v1/jobs/{}", view.id), json))
 }
 
 fn created(status: u16, location: Option<&str>, view: String) -> Response {

@@ -6,7 +6,15 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
+pub mod auth;
 pub mod controller;
+pub mod http;
+mod idempotency;
 pub mod keyring;
+mod openapi;
 pub mod reconcile;
+mod routes;
+mod throttle;
+pub mod up;
 pub mod view;

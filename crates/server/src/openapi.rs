@@ -42,7 +42,7 @@ pub(crate) fn frame() -> OpenApi {
 /// Adds what every operation shares.
 pub(crate) fn finish(mut document: OpenApi) -> OpenApi {
     let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("An API key, `tnr_…`")).build();
-    document.components.get_or_insert_default().security_schemes.insert(BEARER.into(), SecurityScheme::Http(scheme));
+    document.components.get_or_insert_default().security_schemes.insert(BEARER.into(), RefOr::T(SecurityScheme::Http(scheme)));
     document.security = Some(vec![SecurityRequirement::new(BEARER, Vec::<String>::new())]);
     document
 }
@@ -83,7 +83,10 @@ impl Operations {
 impl Operation {
     fn of(described: &Described) -> Operation {
         let parameters = described.parameters.iter().flatten();
-        let query = parameters.filter(|parameter| parameter.parameter_in == ParameterIn::Query).map(|parameter| parameter.name.clone());
+        let query = parameters.filter_map(|parameter| match parameter {
+            RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name.clone()),
+            _ => None,
+        });
         Operation { id: described.operation_id.clone().unwrap_or_default(), query: query.collect() }
     }
 }

@@ -20,24 +20,39 @@ pub async fn job(client: &Client, text: &str) -> Result<JobId, Failure> {
         return Ok(latest);
     }
     let suffix = text.strip_prefix(JobId::PREFIX).unwrap_or(text);
-    if suffix.len() >= SHORTEST_SUFFIX && suffix.len() < 13 && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+    if suffix.len() >= SHORTEST_SUFFIX
+        && suffix.len() < 13
+        && suffix.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    {
         let all = jobs(client, None).await?;
         match with_suffix(&all, suffix)[..] {
             [one] => return Ok(one),
             [] => {}
             ref several => {
                 let ids: Vec<String> = several.iter().take(5).map(ToString::to_string).collect();
-                return Err(Failure::usage(format!("{} jobs end in {text}: {}", several.len(), ids.join(", "))).hint("give more of the id"));
+                return Err(Failure::usage(format!(
+                    "{} jobs end in {text}: {}",
+                    several.len(),
+                    ids.join(", ")
+                ))
+                .hint("give more of the id"));
             }
         }
     }
-    Err(Failure::not_found(format!("there is no job {text} here that you may see"))
-        .hint("give an id, the end of one, or the name of a job of yours; `tenure ps -a` shows them"))
+    Err(
+        Failure::not_found(format!("there is no job {text} here that you may see"))
+            .hint("give an id, the end of one, or the name of a job of yours; `tenure ps -a` shows them"),
+    )
 }
 
 async fn jobs(client: &Client, scope: Option<String>) -> Result<Vec<JobView>, Failure> {
     all(async |cursor| {
-        let query = JobQuery { scope: scope.clone(), show: Some("all".into()), limit: Some(1000), cursor };
+        let query = JobQuery {
+            scope: scope.clone(),
+            show: Some("all".into()),
+            limit: Some(1000),
+            cursor,
+        };
         client.jobs(&query).await
     })
     .await
@@ -45,10 +60,16 @@ async fn jobs(client: &Client, scope: Option<String>) -> Result<Vec<JobView>, Fa
 
 /// Ids rise with time, so the largest is the latest.
 fn latest_named(jobs: &[JobView], name: &str) -> Option<JobId> {
-    jobs.iter().filter(|job| job.spec.name == name).map(|job| job.id).max()
+    jobs.iter()
+        .filter(|job| job.spec.name == name)
+        .map(|job| job.id)
+        .max()
 }
 
 fn with_suffix(jobs: &[JobView], suffix: &str) -> Vec<JobId> {
     let lower = suffix.to_ascii_lowercase();
-    jobs.iter().map(|job| job.id).filter(|id| id.to_string().ends_with(&lower)).collect()
+    jobs.iter()
+        .map(|job| job.id)
+        .filter(|id| id.to_string().ends_with(&lower))
+        .collect()
 }

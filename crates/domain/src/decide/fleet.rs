@@ -32,42 +32,95 @@ impl Case<'_> {
     pub(super) fn create_join_token(&mut self, digest: Digest, expires: Time) -> Result<Vec<Event>, Refusal> {
         self.may(Action::NodeManage, ScopeId::Platform)?;
         if expires <= self.command.at {
-            return Err(Refusal::invalid("/expires", "the token would have expired already"));
+            return Err(Refusal::invalid(
+                "/expires",
+                "the token would have expired already",
+            ));
         }
-        let live = self.state.join_tokens.values().filter(|token| token.expires > self.command.at).count();
+        let live = self
+            .state
+            .join_tokens
+            .values()
+            .filter(|token| token.expires > self.command.at)
+            .count();
         if live >= MAX_JOIN_TOKENS {
-            return Err(Refusal::new(Code::WrongPhase, format!("{MAX_JOIN_TOKENS} join tokens are unused already")).hint("let some expire"));
+            return Err(Refusal::new(
+                Code::WrongPhase,
+                format!("{MAX_JOIN_TOKENS} join tokens are unused already"),
+            )
+            .hint("let some expire"));
         }
-        Ok(vec![Event::JoinTokenCreated { token: JoinTokenId(self.ids.take()), digest, expires }])
+        Ok(vec![Event::JoinTokenCreated {
+            token: JoinTokenId(self.ids.take()),
+            digest,
+            expires,
+        }])
     }
 
-    pub(super) fn join_node(&mut self, token: Digest, name: &str, key: Digest) -> Result<Vec<Event>, Refusal> {
-        let known = self.state.join_tokens.iter().find(|(_, known)| known.digest == token && known.expires > self.command.at);
+    pub(super) fn join_node(
+        &mut self,
+        token: Digest,
+        name: &str,
+        key: Digest,
+    ) -> Result<Vec<Event>, Refusal> {
+        let known = self
+            .state
+            .join_tokens
+            .iter()
+            .find(|(_, known)| known.digest == token && known.expires > self.command.at);
         let Some((&token, _)) = known else {
-            return Err(Refusal::new(Code::BadJoinToken, "the join token is unknown, used or expired").hint("make a new one with `tenure node token`"));
+            return Err(
+                Refusal::new(Code::BadJoinToken, "the join token is unknown, used or expired")
+                    .hint("make a new one with `tenure node token`"),
+            );
         };
         name::check(name, "/name")?;
         if self.state.fleet.nodes().any(|node| &*node.name == name) {
-            return Err(Refusal::new(Code::NameTaken, format!("a node named {name} exists")).field("/name").hint("give another name, or remove the old node"));
+            return Err(
+                Refusal::new(Code::NameTaken, format!("a node named {name} exists"))
+                    .field("/name")
+                    .hint("give another name, or remove the old node"),
+            );
         }
         if self.state.fleet.nodes().any(|node| node.keys.contains(&key)) {
-            return Err(Refusal::new(Code::ContradictoryReport, "another node has this key").hint("was the disk cloned? remove the agent's key and join again"));
+            return Err(
+                Refusal::new(Code::ContradictoryReport, "another node has this key")
+                    .hint("was the disk cloned? remove the agent's key and join again"),
+            );
         }
-        Ok(vec![Event::NodeJoined { node: NodeId(self.ids.take()), name: name.into(), key, token }])
+        Ok(vec![Event::NodeJoined {
+            node: NodeId(self.ids.take()),
+            name: name.into(),
+            key,
+            token,
+        }])
     }
 
-    pub(super) fn report_inventory(&mut self, id: NodeId, inventory: &Inventory) -> Result<Vec<Event>, Refusal> {
+    pub(super) fn report_inventory(
+        &mut self,
+        id: NodeId,
+        inventory: &Inventory,
+    ) -> Result<Vec<Event>, Refusal> {
         let node = self.may_for_node(id)?;
         inventory.check()?;
         let (fleet, mut fresh) = (&self.state.fleet, self.ids.clone());
         let mut gpus = Vec::with_capacity(inventory.gpus.len());
         for facts in &inventory.gpus {
             let elsewhere = fleet.nodes().find(|other| {
-                let has = || other.gpus.iter().any(|gpu| gpu.present && gpu.facts.uuid == facts.uuid);
+                let has = || {
+                    other
+                        .gpus
+                        .iter()
+                        .any(|gpu| gpu.present && gpu.facts.uuid == facts.uuid)
+                };
                 other.id != id && other.status != NodeStatus::Lost && has()
             });
             if let Some(holder) = elsewhere {
-                return Err(Refusal::new(Code::ContradictoryReport, format!("GPU {} is on node {} too", facts.uuid, holder.name)).field("/gpus/uuid"));
+                return Err(Refusal::new(
+                    Code::ContradictoryReport,
+                    format!("GPU {} is on node {} too", facts.uuid, holder.name),
+                )
+                .field("/gpus/uuid"));
             }
             let known = node.gpus.iter().find(|gpu| gpu.facts.uuid == facts.uuid);
             gpus.push(known.map_or_else(|| GpuId(fresh.take()), |gpu| gpu.id));
@@ -75,14 +128,29 @@ impl Case<'_> {
         for gpu in node.gpus.iter().filter(|gpu| !gpu.holders.is_empty()) {
             let now = inventory.gpus.iter().find(|facts| facts.uuid == gpu.facts.uuid);
             if now.is_some_and(|facts| facts.vram_mib < gpu.used_vram_mib) {
-                return Err(Refusal::new(Code::ContradictoryReport, format!("GPU {} shrank below what is in use of it", gpu.facts.uuid)).field("/gpus/vram_mib"));
+                return Err(Refusal::new(
+                    Code::ContradictoryReport,
+                    format!("GPU {} shrank below what is in use of it", gpu.facts.uuid),
+                )
+                .field("/gpus/vram_mib"));
             }
         }
         let same = node.cpu_milli == inventory.cpu_milli
             && node.memory_mib == inventory.memory_mib
             && node.gpus.iter().filter(|gpu| gpu.present).count() == inventory.gpus.len()
-            && inventory.gpus.iter().all(|facts| node.gpus.iter().any(|gpu| gpu.present && gpu.facts == *facts));
-        Ok(if same { vec![] } else { vec![Event::NodeInventoried { node: id, inventory: inventory.clone(), gpus }] })
+            && inventory
+                .gpus
+                .iter()
+                .all(|facts| node.gpus.iter().any(|gpu| gpu.present && gpu.facts == *facts));
+        Ok(if same {
+            vec![]
+        } else {
+            vec![Event::NodeInventoried {
+                node: id,
+                inventory: inventory.clone(),
+                gpus,
+            }]
+        })
     }
 
     /// The node's lease ran out: its work is given up and goes back to the queue.
@@ -101,7 +169,11 @@ impl Case<'_> {
 
     pub(super) fn return_node(&self, id: NodeId) -> Result<Vec<Event>, Refusal> {
         let node = self.may_for_node(id)?;
-        Ok(if node.status == NodeStatus::Lost { vec![Event::NodeReturned { node: id }] } else { vec![] })
+        Ok(if node.status == NodeStatus::Lost {
+            vec![Event::NodeReturned { node: id }]
+        } else {
+            vec![]
+        })
     }
 
     pub(super) fn cordon_node(&self, id: NodeId) -> Result<Vec<Event>, Refusal> {
@@ -110,13 +182,20 @@ impl Case<'_> {
         match node.status {
             NodeStatus::Cordoned => Ok(vec![]),
             NodeStatus::Up => Ok(vec![Event::NodeCordoned { node: id }]),
-            NodeStatus::Lost => Err(Refusal::new(Code::WrongPhase, format!("node {} is lost", node.name)).hint("remove it, or wait for its return")),
+            NodeStatus::Lost => Err(
+                Refusal::new(Code::WrongPhase, format!("node {} is lost", node.name))
+                    .hint("remove it, or wait for its return"),
+            ),
         }
     }
 
     pub(super) fn uncordon_node(&self, id: NodeId) -> Result<Vec<Event>, Refusal> {
         self.may(Action::NodeManage, ScopeId::Platform)?;
-        Ok(if self.node(id)?.status == NodeStatus::Cordoned { vec![Event::NodeUncordoned { node: id }] } else { vec![] })
+        Ok(if self.node(id)?.status == NodeStatus::Cordoned {
+            vec![Event::NodeUncordoned { node: id }]
+        } else {
+            vec![]
+        })
     }
 
     pub(super) fn add_node_key(&self, id: NodeId, key: Digest) -> Result<Vec<Event>, Refusal> {
@@ -125,10 +204,17 @@ impl Case<'_> {
             return Ok(vec![]);
         }
         if node.keys.len() >= 2 {
-            return Err(Refusal::new(Code::WrongPhase, format!("node {} has two keys already", node.name)).hint("revoke the older one first"));
+            return Err(Refusal::new(
+                Code::WrongPhase,
+                format!("node {} has two keys already", node.name),
+            )
+            .hint("revoke the older one first"));
         }
         if self.state.fleet.nodes().any(|other| other.keys.contains(&key)) {
-            return Err(Refusal::new(Code::ContradictoryReport, "another node has this key"));
+            return Err(Refusal::new(
+                Code::ContradictoryReport,
+                "another node has this key",
+            ));
         }
         Ok(vec![Event::NodeKeyAdded { node: id, key }])
     }
@@ -145,8 +231,11 @@ impl Case<'_> {
         self.may(Action::NodeManage, ScopeId::Platform)?;
         let node = self.node(id)?;
         if !node.allocations.is_empty() {
-            return Err(Refusal::new(Code::JobsStillLive, format!("{} jobs run on node {}", node.allocations.len(), node.name))
-                .hint("cordon it and wait, or stop the jobs"));
+            return Err(Refusal::new(
+                Code::JobsStillLive,
+                format!("{} jobs run on node {}", node.allocations.len(), node.name),
+            )
+            .hint("cordon it and wait, or stop the jobs"));
         }
         Ok(vec![Event::NodeRemoved { node: id }])
     }

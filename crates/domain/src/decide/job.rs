@@ -28,26 +28,39 @@ impl Case<'_> {
         let spec = self.with_sku(spec)?;
         self.may_ask(Action::JobSubmit, scope, &spec)?;
         if let Some(suspended) = self.state.tree.suspended_above(scope) {
-            return Err(Refusal::new(Code::Suspended, format!("{} is suspended", self.state.tree.title(suspended.id))));
+            return Err(Refusal::new(
+                Code::Suspended,
+                format!("{} is suspended", self.state.tree.title(suspended.id)),
+            ));
         }
         for place in self.state.tree.chain(scope) {
             place.policy.refuse(&spec, || self.state.tree.title(place.id))?;
         }
         // Whoever writes the command reads what the job reads.
         if !spec.secrets.is_empty() && self.command.by.user_id().is_some_and(|by| by != owner) {
-            return Err(Refusal::new(Code::NotPermitted, "only a user's own jobs may read its secrets")
-                .field("/secrets")
-                .hint("leave the secrets out, or have the user submit the job"));
+            return Err(
+                Refusal::new(Code::NotPermitted, "only a user's own jobs may read its secrets")
+                    .field("/secrets")
+                    .hint("leave the secrets out, or have the user submit the job"),
+            );
         }
         for (variable, secret) in &spec.secrets {
             if self.state.secret(owner, secret).is_none() {
-                return Err(Refusal::invalid(format!("/secrets/{variable}"), format!("there is no secret named {secret}")).hint("store it with `tenure secret set`"));
+                return Err(Refusal::invalid(
+                    format!("/secrets/{variable}"),
+                    format!("there is no secret named {secret}"),
+                )
+                .hint("store it with `tenure secret set`"));
             }
         }
         refuse_for_ever(self.state, scope, &spec, self.command.at)?;
         refuse_beyond_fleet(self.state, &spec.demand)?;
         let job = JobId(self.ids.take());
-        let mut events = vec![Event::JobSubmitted { job, owner, spec: spec.clone() }];
+        let mut events = vec![Event::JobSubmitted {
+            job,
+            owner,
+            spec: spec.clone(),
+        }];
         if let Ok(started) = pass::start(self.state, scope, &spec, job, 1, &mut self.ids, self.command.at) {
             events.extend(started);
         }
@@ -56,12 +69,18 @@ impl Case<'_> {
 
     /// A job of a SKU takes the SKU's demand, and may not ask for another.
     fn with_sku(&self, spec: &Arc<JobSpec>) -> Result<Arc<JobSpec>, Refusal> {
-        let Some(name) = &spec.sku else { return Ok(spec.clone()) };
+        let Some(name) = &spec.sku else {
+            return Ok(spec.clone());
+        };
         let Some(sku) = self.state.skus.get(name) else {
-            return Err(Refusal::invalid("/sku", format!("there is no SKU named {name}")).hint("`tenure sku list` shows them"));
+            return Err(Refusal::invalid("/sku", format!("there is no SKU named {name}"))
+                .hint("`tenure sku list` shows them"));
         };
         if spec.demand != Demand::default() && spec.demand != sku.demand {
-            return Err(Refusal::invalid("/demand", format!("SKU {name} sets the demand; give one or the other")));
+            return Err(Refusal::invalid(
+                "/demand",
+                format!("SKU {name} sets the demand; give one or the other"),
+            ));
         }
         let mut filled = JobSpec::clone(spec);
         filled.demand = sku.demand.clone();
@@ -72,13 +91,20 @@ impl Case<'_> {
         let job = self.state.job(id)?;
         self.may(Action::JobStop, ScopeId::User(job.owner))?;
         match job.phase {
-            Phase::Queued if reason == StopReason::Cancelled => Ok(vec![Event::JobEnded { job: id, outcome: Outcome::Cancelled }]),
+            Phase::Queued if reason == StopReason::Cancelled => Ok(vec![Event::JobEnded {
+                job: id,
+                outcome: Outcome::Cancelled,
+            }]),
             // It returned to the queue before the eviction or the run-time limit reached it.
             Phase::Queued => Ok(vec![]),
             // A cancel outranks an eviction under way; anything else under way stays as it is.
-            Phase::Stopping if job.stop == Some(StopReason::Evicted) && reason != StopReason::Evicted => Ok(vec![Event::JobStopping { job: id, reason }]),
+            Phase::Stopping if job.stop == Some(StopReason::Evicted) && reason != StopReason::Evicted => {
+                Ok(vec![Event::JobStopping { job: id, reason }])
+            }
             Phase::Stopping => Ok(vec![]),
-            Phase::Admitted | Phase::Placed | Phase::Starting | Phase::Running => Ok(vec![Event::JobStopping { job: id, reason }]),
+            Phase::Admitted | Phase::Placed | Phase::Starting | Phase::Running => {
+                Ok(vec![Event::JobStopping { job: id, reason }])
+            }
         }
     }
 
@@ -89,36 +115,83 @@ impl Case<'_> {
             Actor::Node(by) if *by == node => {}
             Actor::Node(_) | Actor::User { .. } => return Err(Refusal::not_found()),
         }
-        let allocation = self.state.fleet.allocation(id).filter(|allocation| allocation.node == node).ok_or_else(Refusal::not_found)?;
+        let allocation = self
+            .state
+            .fleet
+            .allocation(id)
+            .filter(|allocation| allocation.node == node)
+            .ok_or_else(Refusal::not_found)?;
         Ok((allocation, self.state.job(allocation.job)?))
     }
 
-    pub(super) fn observe(&mut self, node: NodeId, id: AllocationId, observation: &Observation) -> Result<Vec<Event>, Refusal> {
+    pub(super) fn observe(
+        &mut self,
+        node: NodeId,
+        id: AllocationId,
+        observation: &Observation,
+    ) -> Result<Vec<Event>, Refusal> {
         let (allocation, job) = self.allocation_on(node, id)?;
         let job_id = job.id;
         // Observations come late, twice and out of order: one that says nothing new changes nothing.
         match observation {
-            Observation::Starting => Ok(if job.phase == Phase::Placed { vec![Event::JobStarting { job: job_id }] } else { vec![] }),
+            Observation::Starting => Ok(if job.phase == Phase::Placed {
+                vec![Event::JobStarting { job: job_id }]
+            } else {
+                vec![]
+            }),
             Observation::Running => match job.phase {
                 Phase::Placed | Phase::Starting => Ok(vec![Event::JobRunning { job: job_id }]),
                 _ => Ok(vec![]),
             },
             // What was being stopped ends as that says, whether or not it ever started.
-            Observation::NotStarted { .. } if job.stop.is_some() => Ok(vec![self.attempt_lost(job_id, "it was evicted".into())]),
+            Observation::NotStarted { .. } if job.stop.is_some() => {
+                Ok(vec![self.attempt_lost(job_id, "it was evicted".into())])
+            }
             Observation::NotStarted { why } => {
                 let why: String = why.chars().filter(|c| !c.is_control()).take(500).collect();
-                Ok(vec![Event::JobEnded { job: job_id, outcome: Outcome::NotStarted { why } }])
+                Ok(vec![Event::JobEnded {
+                    job: job_id,
+                    outcome: Outcome::NotStarted { why },
+                }])
             }
-            Observation::Vanished => Ok(vec![self.attempt_lost(job_id, "the node no longer knows of it".into())]),
-            Observation::Exited { exit_code, signal, ran_ms, by } => {
+            Observation::Vanished => Ok(vec![
+                self.attempt_lost(job_id, "the node no longer knows of it".into()),
+            ]),
+            Observation::Exited {
+                exit_code,
+                signal,
+                ran_ms,
+                by,
+            } => {
                 let mut events = Vec::new();
-                events.extend(self.charge(allocation, job, *ran_ms).map(|charge| Event::UsageMetered { node, charges: vec![charge] }));
+                events.extend(
+                    self.charge(allocation, job, *ran_ms)
+                        .map(|charge| Event::UsageMetered {
+                            node,
+                            charges: vec![charge],
+                        }),
+                );
                 events.push(match job.stop.or(*by) {
-                    Some(StopReason::Cancelled) => Event::JobEnded { job: job_id, outcome: Outcome::Cancelled },
-                    Some(StopReason::RunTime) => Event::JobEnded { job: job_id, outcome: Outcome::TimedOut },
+                    Some(StopReason::Cancelled) => Event::JobEnded {
+                        job: job_id,
+                        outcome: Outcome::Cancelled,
+                    },
+                    Some(StopReason::RunTime) => Event::JobEnded {
+                        job: job_id,
+                        outcome: Outcome::TimedOut,
+                    },
                     Some(StopReason::Evicted) => self.attempt_lost(job_id, "it was evicted".into()),
-                    None if *exit_code == Some(0) => Event::JobEnded { job: job_id, outcome: Outcome::Succeeded },
-                    None => Event::JobEnded { job: job_id, outcome: Outcome::Failed { exit_code: *exit_code, signal: *signal } },
+                    None if *exit_code == Some(0) => Event::JobEnded {
+                        job: job_id,
+                        outcome: Outcome::Succeeded,
+                    },
+                    None => Event::JobEnded {
+                        job: job_id,
+                        outcome: Outcome::Failed {
+                            exit_code: *exit_code,
+                            signal: *signal,
+                        },
+                    },
                 });
                 Ok(events)
             }
@@ -129,9 +202,20 @@ impl Case<'_> {
     pub(super) fn attempt_lost(&self, id: JobId, why: String) -> Event {
         let job = &self.state.jobs[&id];
         match job.stop {
-            Some(StopReason::Cancelled) => Event::JobEnded { job: id, outcome: Outcome::Cancelled },
-            Some(StopReason::RunTime) => Event::JobEnded { job: id, outcome: Outcome::TimedOut },
-            _ if job.attempt >= job.spec.max_attempts => Event::JobEnded { job: id, outcome: Outcome::GaveUp { attempts: job.attempt } },
+            Some(StopReason::Cancelled) => Event::JobEnded {
+                job: id,
+                outcome: Outcome::Cancelled,
+            },
+            Some(StopReason::RunTime) => Event::JobEnded {
+                job: id,
+                outcome: Outcome::TimedOut,
+            },
+            _ if job.attempt >= job.spec.max_attempts => Event::JobEnded {
+                job: id,
+                outcome: Outcome::GaveUp {
+                    attempts: job.attempt,
+                },
+            },
             _ => Event::JobRequeued { job: id, why },
         }
     }
@@ -140,13 +224,19 @@ impl Case<'_> {
         let mut charges: Vec<Charge> = Vec::new();
         for &(id, ran_ms) in ran {
             // A late report of an allocation that ended has been settled already.
-            let Ok((allocation, job)) = self.allocation_on(node, id) else { continue };
+            let Ok((allocation, job)) = self.allocation_on(node, id) else {
+                continue;
+            };
             if charges.iter().any(|charge| charge.allocation == id) {
                 continue;
             }
             charges.extend(self.charge(allocation, job, ran_ms));
         }
-        Ok(if charges.is_empty() { vec![] } else { vec![Event::UsageMetered { node, charges }] })
+        Ok(if charges.is_empty() {
+            vec![]
+        } else {
+            vec![Event::UsageMetered { node, charges }]
+        })
     }
 
     /// The charge for run time up to `ran_ms`; none for what was charged before. A node cannot bill for more
@@ -159,7 +249,18 @@ impl Case<'_> {
             return None;
         }
         let cost = hold.charge(allocation.metered_ms, to_ms);
-        let posting = Posting { from: hold.account, to: AccountId::Revenue, amount: cost.money };
-        Some(Charge { allocation: allocation.id, job: job.id, from_ms: allocation.metered_ms, to_ms, cost, posting })
+        let posting = Posting {
+            from: hold.account,
+            to: AccountId::Revenue,
+            amount: cost.money,
+        };
+        Some(Charge {
+            allocation: allocation.id,
+            job: job.id,
+            from_ms: allocation.metered_ms,
+            to_ms,
+            cost,
+            posting,
+        })
     }
 }

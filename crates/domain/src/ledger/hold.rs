@@ -26,7 +26,10 @@ impl Hold {
     /// What running for `ms` costs at this hold's price.
     pub fn cost_of(&self, ms: u64) -> Cost {
         let gpu_ms = u128::from(ms) * u128::from(self.gpu_milli) / 1000;
-        Cost { money: self.hourly.for_ms_at_hourly(ms), gpu_ms: u64::try_from(gpu_ms).unwrap_or(u64::MAX) }
+        Cost {
+            money: self.hourly.for_ms_at_hourly(ms),
+            gpu_ms: u64::try_from(gpu_ms).unwrap_or(u64::MAX),
+        }
     }
 
     /// What the step from `before` to `after` milliseconds costs, never more than is left.
@@ -51,7 +54,14 @@ mod tests {
     use super::*;
 
     fn hold(hourly: i64, gpu_milli: u64, ms: u64) -> Hold {
-        let mut hold = Hold { account: AccountId::Internal, left: Cost::default(), hourly: Micros(hourly), gpu_milli, class: None, sku: None };
+        let mut hold = Hold {
+            account: AccountId::Internal,
+            left: Cost::default(),
+            hourly: Micros(hourly),
+            gpu_milli,
+            class: None,
+            sku: None,
+        };
         hold.left = hold.cost_of(ms);
         hold
     }
@@ -65,9 +75,16 @@ mod tests {
             for to in [0, 1, 999, 1000, 60_000, 60_001, 3_599_999, 5_000_001] {
                 let step = hold.charge(from, to);
                 (money, gpu_ms, from) = (money + step.money.0, gpu_ms + step.gpu_ms, to);
-                hold.left = Cost { money: Micros(hold.left.money.0 - step.money.0), gpu_ms: hold.left.gpu_ms - step.gpu_ms };
+                hold.left = Cost {
+                    money: Micros(hold.left.money.0 - step.money.0),
+                    gpu_ms: hold.left.gpu_ms - step.gpu_ms,
+                };
             }
-            assert_eq!((money, gpu_ms), (whole.money.0, whole.gpu_ms), "no rounding is lost or farmed");
+            assert_eq!(
+                (money, gpu_ms),
+                (whole.money.0, whole.gpu_ms),
+                "no rounding is lost or farmed"
+            );
         }
     }
 
@@ -81,7 +98,13 @@ mod tests {
     #[test]
     fn the_dearest_hold_does_not_overflow() {
         let hold = hold(i64::MAX, u64::MAX, u64::MAX);
-        assert_eq!(hold.left, Cost { money: Micros(i64::MAX), gpu_ms: u64::MAX });
+        assert_eq!(
+            hold.left,
+            Cost {
+                money: Micros(i64::MAX),
+                gpu_ms: u64::MAX
+            }
+        );
         assert_eq!(hold.charge(0, u64::MAX), hold.left);
     }
 }

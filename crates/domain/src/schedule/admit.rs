@@ -20,7 +20,13 @@ pub fn refuse_for_ever(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) 
             return Err(exceeds_quota(state, scope, &exceeded));
         }
     }
-    let admission = admission(state, owner, spec, cheapest_class(state, spec).as_deref(), vram_mib);
+    let admission = admission(
+        state,
+        owner,
+        spec,
+        cheapest_class(state, spec).as_deref(),
+        vram_mib,
+    );
     countable(state, &admission, at)?;
     match first_over_budget(state, owner, &admission, at) {
         Some((scope, over)) if over.for_this_period => Err(exceeds_budget(state, scope, &over, &admission)),
@@ -32,9 +38,16 @@ pub fn refuse_for_ever(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) 
 pub fn within_quota(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<(), Refusal> {
     if let Some(suspended) = state.tree.suspended_above(owner) {
         let title = state.tree.title(suspended.id);
-        return Err(Refusal::new(Code::ScopeSuspended, format!("{title} is suspended")).hint(format!("it starts when {title} is resumed")));
+        return Err(
+            Refusal::new(Code::ScopeSuspended, format!("{title} is suspended"))
+                .hint(format!("it starts when {title} is resumed")),
+        );
     }
-    fits_quotas(state, owner, &spec.amounts(spec.demand.class.as_deref(), spec.demand.vram_total_mib()))
+    fits_quotas(
+        state,
+        owner,
+        &spec.amounts(spec.demand.class.as_deref(), spec.demand.vram_total_mib()),
+    )
 }
 
 fn fits_quotas(state: &State, owner: ScopeId, amounts: &Amounts) -> Result<(), Refusal> {
@@ -47,7 +60,14 @@ fn fits_quotas(state: &State, owner: ScopeId, amounts: &Amounts) -> Result<(), R
 }
 
 /// Admits the job on GPUs of `class` with `vram_mib` in all, or says what it waits for.
-pub fn admit(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>, vram_mib: u64, at: Time) -> Result<Admission, Refusal> {
+pub fn admit(
+    state: &State,
+    owner: ScopeId,
+    spec: &JobSpec,
+    class: Option<&str>,
+    vram_mib: u64,
+    at: Time,
+) -> Result<Admission, Refusal> {
     within_quota(state, owner, spec)?;
     let admission = admission(state, owner, spec, class, vram_mib);
     fits_quotas(state, owner, &admission.amounts)?;
@@ -61,16 +81,30 @@ pub fn admit(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>,
 /// Refuses what the ledger's integers could not count. The platform's running total is the largest sum there
 /// is: every other scope, period and account holds a part of it.
 fn countable(state: &State, admission: &Admission, at: Time) -> Result<(), Refusal> {
-    let total = state.tree.find(ScopeId::Platform)?.spending.at(&Of::All, Period::Total, at);
+    let total = state
+        .tree
+        .find(ScopeId::Platform)?
+        .spending
+        .at(&Of::All, Period::Total, at);
     let cost = admission.hold.left;
-    let money = [total.spent.money, total.held.money].into_iter().try_fold(cost.money, Micros::checked_add);
-    let gpu_ms = [total.spent.gpu_ms, total.held.gpu_ms].into_iter().try_fold(cost.gpu_ms, u64::checked_add);
+    let money = [total.spent.money, total.held.money]
+        .into_iter()
+        .try_fold(cost.money, Micros::checked_add);
+    let gpu_ms = [total.spent.gpu_ms, total.held.gpu_ms]
+        .into_iter()
+        .try_fold(cost.gpu_ms, u64::checked_add);
     if money.is_some_and(|money| money.0 < i64::MAX) && gpu_ms.is_some() {
         return Ok(());
     }
-    Err(Refusal::new(Code::ExceedsBudget, format!("up to {} would be spent, more than the ledger can count", cost.money))
-        .field("/run_time_s")
-        .hint("ask for a shorter run time or less"))
+    Err(Refusal::new(
+        Code::ExceedsBudget,
+        format!(
+            "up to {} would be spent, more than the ledger can count",
+            cost.money
+        ),
+    )
+    .field("/run_time_s")
+    .hint("ask for a shorter run time or less"))
 }
 
 fn admission(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>, vram_mib: u64) -> Admission {
@@ -85,14 +119,27 @@ fn admission(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>,
     };
     // The grace period after the run-time limit is the job's too, so it is set aside with the rest.
     hold.left = hold.cost_of((spec.run_time_s + u64::from(spec.grace_s)) * SECOND_MS);
-    Admission { amounts: spec.amounts(class, vram_mib), hold }
+    Admission {
+        amounts: spec.amounts(class, vram_mib),
+        hold,
+    }
 }
 
-fn first_over_budget<'a>(state: &'a State, owner: ScopeId, admission: &Admission, at: Time) -> Option<(&'a Scope, OverBudget)> {
+fn first_over_budget<'a>(
+    state: &'a State,
+    owner: ScopeId,
+    admission: &Admission,
+    at: Time,
+) -> Option<(&'a Scope, OverBudget)> {
     let (hold, ofs) = (&admission.hold, admission.hold.counted_as());
-    state.tree.chain(owner).filter(|scope| !scope.budgets.is_empty()).find_map(|scope| {
-        budget::first_exceeded(&scope.budgets, &scope.spending, &ofs, hold.left, at).map(|over| (scope, over))
-    })
+    state
+        .tree
+        .chain(owner)
+        .filter(|scope| !scope.budgets.is_empty())
+        .find_map(|scope| {
+            budget::first_exceeded(&scope.budgets, &scope.spending, &ofs, hold.left, at)
+                .map(|over| (scope, over))
+        })
 }
 
 /// The class on which the job would cost least, among those it accepts.
@@ -103,24 +150,49 @@ fn cheapest_class(state: &State, spec: &JobSpec) -> Option<Box<str>> {
     if spec.demand.class.is_some() {
         return spec.demand.class.clone();
     }
-    let classes = state.fleet.nodes().flat_map(|node| &node.gpus).map(|gpu| &gpu.facts.class);
-    classes.min_by_key(|class| state.prices.hourly(&spec.demand, Some(class), spec.demand.vram_total_mib())).cloned()
+    let classes = state
+        .fleet
+        .nodes()
+        .flat_map(|node| &node.gpus)
+        .map(|gpu| &gpu.facts.class);
+    classes
+        .min_by_key(|class| {
+            state
+                .prices
+                .hourly(&spec.demand, Some(class), spec.demand.vram_total_mib())
+        })
+        .cloned()
 }
 
 fn exceeds_quota(state: &State, scope: &Scope, over: &Exceeded) -> Refusal {
     let title = state.tree.title(scope.id);
-    Refusal::new(Code::ExceedsQuota, format!("{} of {} asked, but {title} may have {} at most", over.asked, over.meter, over.limit))
-        .field(format!("/demand/{}", over.meter.resource.as_str()))
-        .hint(format!("ask for at most {} of {}, or have the quota of {title} raised", over.limit, over.meter))
+    Refusal::new(
+        Code::ExceedsQuota,
+        format!(
+            "{} of {} asked, but {title} may have {} at most",
+            over.asked, over.meter, over.limit
+        ),
+    )
+    .field(format!("/demand/{}", over.meter.resource.as_str()))
+    .hint(format!(
+        "ask for at most {} of {}, or have the quota of {title} raised",
+        over.limit, over.meter
+    ))
 }
 
 fn quota_in_use(state: &State, scope: &Scope, over: &Exceeded) -> Refusal {
     let title = state.tree.title(scope.id);
     let free = over.limit.saturating_sub(over.used);
     let sentence = if over.used > over.limit {
-        format!("{title} uses {} of {}, above its quota of {} since that was cut; nothing new starts until it falls", over.used, over.meter, over.limit)
+        format!(
+            "{title} uses {} of {}, above its quota of {} since that was cut; nothing new starts until it falls",
+            over.used, over.meter, over.limit
+        )
     } else {
-        format!("{title} uses {} of its {} of {}; {} more do not fit", over.used, over.limit, over.meter, over.asked)
+        format!(
+            "{title} uses {} of its {} of {}; {} more do not fit",
+            over.used, over.limit, over.meter, over.asked
+        )
     };
     let missing = over.used.saturating_add(over.asked).saturating_sub(over.limit);
     Refusal::new(Code::QuotaInUse, sentence)
@@ -129,11 +201,19 @@ fn quota_in_use(state: &State, scope: &Scope, over: &Exceeded) -> Refusal {
 
 fn budget_words(over: &OverBudget, admission: &Admission) -> String {
     let of = over.budget.of();
-    let of = if of == crate::meter::Of::All { String::new() } else { format!(" for {of}") };
+    let of = if of == crate::meter::Of::All {
+        String::new()
+    } else {
+        format!(" for {of}")
+    };
     let cost = admission.hold.left;
     let period = over.budget.period.as_str();
     if over.by_money {
-        let limit = over.budget.money_micros.and_then(|limit| i64::try_from(limit).ok()).unwrap_or(i64::MAX);
+        let limit = over
+            .budget
+            .money_micros
+            .and_then(|limit| i64::try_from(limit).ok())
+            .unwrap_or(i64::MAX);
         return format!(
             "up to {} would be spent, of a {period} budget of {}{of} with {} spent and {} held",
             cost.money,
@@ -153,10 +233,19 @@ fn budget_words(over: &OverBudget, admission: &Admission) -> String {
 
 fn exceeds_budget(state: &State, scope: &Scope, over: &OverBudget, admission: &Admission) -> Refusal {
     let title = state.tree.title(scope.id);
-    let when = if over.for_ever { "" } else { ", or wait for the next period" };
-    Refusal::new(Code::ExceedsBudget, format!("{title}: {}", budget_words(over, admission)))
-        .field("/run_time_s")
-        .hint(format!("ask for a shorter run time or less, have the budget of {title} raised{when}"))
+    let when = if over.for_ever {
+        ""
+    } else {
+        ", or wait for the next period"
+    };
+    Refusal::new(
+        Code::ExceedsBudget,
+        format!("{title}: {}", budget_words(over, admission)),
+    )
+    .field("/run_time_s")
+    .hint(format!(
+        "ask for a shorter run time or less, have the budget of {title} raised{when}"
+    ))
 }
 
 fn budget_held(state: &State, scope: &Scope, over: &OverBudget, admission: &Admission) -> Refusal {

@@ -42,7 +42,10 @@ pub struct Inventory {
 impl Inventory {
     pub fn check(&self) -> Result<(), Refusal> {
         if self.cpu_milli == 0 || self.memory_mib == 0 {
-            return Err(Refusal::invalid("/cpu_milli", "a node has at least some CPU and memory"));
+            return Err(Refusal::invalid(
+                "/cpu_milli",
+                "a node has at least some CPU and memory",
+            ));
         }
         if self.gpus.len() > 1024 {
             return Err(Refusal::invalid("/gpus", "a node has at most 1024 GPUs"));
@@ -56,7 +59,10 @@ impl Inventory {
                 return Err(Refusal::invalid("/gpus/uuid", "each GPU has its own uuid"));
             }
             if gpu.vram_mib == 0 || gpu.vram_mib > 1 << 30 {
-                return Err(Refusal::invalid("/gpus/vram_mib", "a GPU has between 1 MiB and 1 PiB of memory"));
+                return Err(Refusal::invalid(
+                    "/gpus/vram_mib",
+                    "a GPU has between 1 MiB and 1 PiB of memory",
+                ));
             }
         }
         Ok(())
@@ -141,37 +147,67 @@ impl Fleet {
     }
 
     pub fn allocations_on(&self, node: NodeId) -> impl Iterator<Item = &Allocation> {
-        self.nodes.get(&node).into_iter().flat_map(|node| &node.allocations).filter_map(|id| self.allocations.get(id))
+        self.nodes
+            .get(&node)
+            .into_iter()
+            .flat_map(|node| &node.allocations)
+            .filter_map(|id| self.allocations.get(id))
     }
 
     pub fn find_gpu_by_uuid(&self, uuid: &str) -> Option<(&Node, &Gpu)> {
-        self.nodes.values().find_map(|node| node.gpus.iter().find(|gpu| gpu.facts.uuid == uuid).map(|gpu| (node, gpu)))
+        self.nodes.values().find_map(|node| {
+            node.gpus
+                .iter()
+                .find(|gpu| gpu.facts.uuid == uuid)
+                .map(|gpu| (node, gpu))
+        })
     }
 
     pub(crate) fn take(&mut self, allocation: &Allocation) {
-        let node = self.nodes.get_mut(&allocation.node).expect("INVARIANT: allocations stand on known nodes");
+        let node = self
+            .nodes
+            .get_mut(&allocation.node)
+            .expect("INVARIANT: allocations stand on known nodes");
         node.used_cpu_milli += allocation.cpu_milli;
         node.used_memory_mib += allocation.memory_mib;
         node.allocations.insert(allocation.id);
         for slice in &allocation.slices {
-            let gpu = node.gpus.iter_mut().find(|gpu| gpu.id == slice.gpu).expect("INVARIANT: slices are of known GPUs");
+            let gpu = node
+                .gpus
+                .iter_mut()
+                .find(|gpu| gpu.id == slice.gpu)
+                .expect("INVARIANT: slices are of known GPUs");
             gpu.used_vram_mib += slice.vram_mib;
             gpu.used_permille += u32::from(slice.compute_permille);
             gpu.holders.push(allocation.id);
             // INVARIANT: no device is given away twice.
-            assert!(gpu.used_permille <= 1000 && gpu.used_vram_mib <= gpu.facts.vram_mib, "INVARIANT: {} over-committed", gpu.id);
+            assert!(
+                gpu.used_permille <= 1000 && gpu.used_vram_mib <= gpu.facts.vram_mib,
+                "INVARIANT: {} over-committed",
+                gpu.id
+            );
         }
         self.allocations.insert(allocation.id, allocation.clone());
     }
 
     pub(crate) fn give_back(&mut self, id: AllocationId) -> Allocation {
-        let allocation = self.allocations.remove(&id).expect("INVARIANT: only living allocations end");
-        let node = self.nodes.get_mut(&allocation.node).expect("INVARIANT: allocations stand on known nodes");
+        let allocation = self
+            .allocations
+            .remove(&id)
+            .expect("INVARIANT: only living allocations end");
+        let node = self
+            .nodes
+            .get_mut(&allocation.node)
+            .expect("INVARIANT: allocations stand on known nodes");
         node.used_cpu_milli -= allocation.cpu_milli;
         node.used_memory_mib -= allocation.memory_mib;
         node.allocations.remove(&id);
         for slice in &allocation.slices {
-            let gpu = node.gpus.iter_mut().find(|gpu| gpu.id == slice.gpu).expect("INVARIANT: slices are of known GPUs");
+            let gpu = node
+                .gpus
+                .iter_mut()
+                .find(|gpu| gpu.id == slice.gpu)
+                .expect("INVARIANT: slices are of known GPUs");
             gpu.used_vram_mib -= slice.vram_mib;
             gpu.used_permille -= u32::from(slice.compute_permille);
             gpu.holders.retain(|&holder| holder != id);

@@ -41,7 +41,15 @@ pub fn next_cursor(state: &State, cursor: Option<QueueKey>, limit: usize) -> Opt
 pub fn step(state: &State, cursor: Option<QueueKey>, limit: usize, ids: &mut Ids, at: Time) -> Vec<Event> {
     for QueueKey(_, id) in after(state, cursor).take(limit) {
         let job = &state.jobs[&id];
-        if let Ok(events) = start(state, ScopeId::User(job.owner), &job.spec, id, job.attempt, ids, at) {
+        if let Ok(events) = start(
+            state,
+            ScopeId::User(job.owner),
+            &job.spec,
+            id,
+            job.attempt,
+            ids,
+            at,
+        ) {
             return events;
         }
     }
@@ -49,12 +57,27 @@ pub fn step(state: &State, cursor: Option<QueueKey>, limit: usize, ids: &mut Ids
 }
 
 /// Admits and places one job together, or says what it waits for.
-pub fn start(state: &State, owner: ScopeId, spec: &JobSpec, job: JobId, attempt: u32, ids: &mut Ids, at: Time) -> Result<Vec<Event>, Refusal> {
+pub fn start(
+    state: &State,
+    owner: ScopeId,
+    spec: &JobSpec,
+    job: JobId,
+    attempt: u32,
+    ids: &mut Ids,
+    at: Time,
+) -> Result<Vec<Event>, Refusal> {
     // Quota over everything is asked first: it is cheap, and it is the answer users most often need. What a job
     // costs is known only with the class it gets.
     within_quota(state, owner, spec)?;
     if spec.demand.gpus == 0 || spec.demand.class.is_some() {
-        admit(state, owner, spec, spec.demand.class.as_deref(), spec.demand.vram_total_mib(), at)?;
+        admit(
+            state,
+            owner,
+            spec,
+            spec.demand.class.as_deref(),
+            spec.demand.vram_total_mib(),
+            at,
+        )?;
     }
     let mut waits_for = Refusal::not_found();
     for place in places(state, owner, spec)? {
@@ -75,7 +98,10 @@ pub fn start(state: &State, owner: ScopeId, spec: &JobSpec, job: JobId, attempt:
                     placed: at,
                     metered_ms: 0,
                 };
-                return Ok(vec![Event::JobAdmitted { job, admission }, Event::JobPlaced { job, allocation }]);
+                return Ok(vec![
+                    Event::JobAdmitted { job, admission },
+                    Event::JobPlaced { job, allocation },
+                ]);
             }
         }
     }
@@ -89,7 +115,13 @@ mod tests {
     #[test]
     fn the_queue_is_by_priority_and_then_by_arrival() {
         let key = |priority, job| QueueKey(Reverse(priority), JobId(job));
-        let mut keys = [key(Priority::Low, 1), key(Priority::Urgent, 9), key(Priority::Normal, 2), key(Priority::Urgent, 3), key(Priority::High, 8)];
+        let mut keys = [
+            key(Priority::Low, 1),
+            key(Priority::Urgent, 9),
+            key(Priority::Normal, 2),
+            key(Priority::Urgent, 3),
+            key(Priority::High, 8),
+        ];
         keys.sort();
         assert_eq!(keys.map(|key| key.1.0), [3, 9, 8, 2, 1]);
     }

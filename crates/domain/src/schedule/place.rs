@@ -35,24 +35,42 @@ impl Wall {
             tenant: state.tree.tenant_of(owner),
             at_least: at_least(state, owner, demand),
             shares_guarded: consents(state, owner),
-            vram_mib_at_most: state.tree.chain(owner).filter_map(|scope| scope.policy.max_vram_mib_per_job).min().unwrap_or(u64::MAX),
+            vram_mib_at_most: state
+                .tree
+                .chain(owner)
+                .filter_map(|scope| scope.policy.max_vram_mib_per_job)
+                .min()
+                .unwrap_or(u64::MAX),
         }
     }
 }
 
 /// The weakest level that policies and the job accept, of the job itself and of its neighbours.
 fn at_least(state: &State, owner: ScopeId, demand: &Demand) -> Isolation {
-    let policies = state.tree.chain(owner).filter_map(|scope| scope.policy.min_isolation);
+    let policies = state
+        .tree
+        .chain(owner)
+        .filter_map(|scope| scope.policy.min_isolation);
     policies.max().unwrap_or(Isolation::Guarded).max(demand.isolation)
 }
 
 /// The nearest word above on sharing devices with other tenants at `guarded`; silence means no.
 fn consents(state: &State, owner: ScopeId) -> bool {
-    state.tree.chain(owner).find_map(|scope| scope.policy.share_guarded).unwrap_or(false)
+    state
+        .tree
+        .chain(owner)
+        .find_map(|scope| scope.policy.share_guarded)
+        .unwrap_or(false)
 }
 
 fn allows_class(state: &State, owner: ScopeId, class: &str) -> bool {
-    state.tree.chain(owner).all(|scope| scope.policy.classes.as_ref().is_none_or(|classes| classes.contains(class)))
+    state.tree.chain(owner).all(|scope| {
+        scope
+            .policy
+            .classes
+            .as_ref()
+            .is_none_or(|classes| classes.contains(class))
+    })
 }
 
 /// Every place the job could go now, one for each GPU class, best first; or why there is none.
@@ -64,20 +82,43 @@ pub fn places(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Vec<Place
     let mut classes: Vec<(&str, bool)> = Vec::new();
     let mut fitting = Vec::new();
     for node in state.fleet.nodes().filter(|node| node.status == NodeStatus::Up) {
-        let cpu_left = node.cpu_milli.checked_sub(node.used_cpu_milli).and_then(|left| left.checked_sub(demand.cpu_milli));
-        let memory_left = node.memory_mib.checked_sub(node.used_memory_mib).and_then(|left| left.checked_sub(demand.memory_mib));
-        let (Some(cpu_left), Some(_)) = (cpu_left, memory_left) else { continue };
+        let cpu_left = node
+            .cpu_milli
+            .checked_sub(node.used_cpu_milli)
+            .and_then(|left| left.checked_sub(demand.cpu_milli));
+        let memory_left = node
+            .memory_mib
+            .checked_sub(node.used_memory_mib)
+            .and_then(|left| left.checked_sub(demand.memory_mib));
+        let (Some(cpu_left), Some(_)) = (cpu_left, memory_left) else {
+            continue;
+        };
         if demand.gpus == 0 {
-            offer(&mut best, Candidate { left: u64::from(cpu_left), node, class: None });
+            offer(
+                &mut best,
+                Candidate {
+                    left: u64::from(cpu_left),
+                    node,
+                    class: None,
+                },
+            );
             continue;
         }
         let mut last = None;
-        for class in node.gpus.iter().map(|gpu| &*gpu.facts.class).filter(|class| demand.class.as_deref().is_none_or(|wanted| wanted == *class)) {
+        for class in node
+            .gpus
+            .iter()
+            .map(|gpu| &*gpu.facts.class)
+            .filter(|class| demand.class.as_deref().is_none_or(|wanted| wanted == *class))
+        {
             // GPUs of one class stand together on nearly every node; asking about a class again only costs time.
             if last.replace(class) == Some(class) {
                 continue;
             }
-            let known = classes.iter().find(|(known, _)| *known == class).map(|(_, allowed)| *allowed);
+            let known = classes
+                .iter()
+                .find(|(known, _)| *known == class)
+                .map(|(_, allowed)| *allowed);
             let allowed = known.unwrap_or_else(|| {
                 classes.push((class, allows_class(state, owner, class)));
                 classes[classes.len() - 1].1
@@ -86,7 +127,14 @@ pub fn places(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Vec<Place
                 continue;
             }
             if let Some(left) = fit(state, node, class, demand, &wall, &mut fitting) {
-                offer(&mut best, Candidate { left, node, class: Some(class) });
+                offer(
+                    &mut best,
+                    Candidate {
+                        left,
+                        node,
+                        class: Some(class),
+                    },
+                );
             }
         }
     }
@@ -129,17 +177,31 @@ fn on_cpu(node: &Node) -> Place {
 
 /// VRAM a demand takes of this GPU: a whole one comes with all of it.
 fn vram_wanted(gpu: &Gpu, demand: &Demand) -> u64 {
-    if demand.compute_permille == 1000 { gpu.facts.vram_mib } else { demand.vram_mib }
+    if demand.compute_permille == 1000 {
+        gpu.facts.vram_mib
+    } else {
+        demand.vram_mib
+    }
 }
 
 /// The tightest GPUs of the class on this node, as (what is left, which), if there are enough; and what is left in all.
-fn fit(state: &State, node: &Node, class: &str, demand: &Demand, wall: &Wall, fitting: &mut Vec<(u64, usize)>) -> Option<u64> {
+fn fit(
+    state: &State,
+    node: &Node,
+    class: &str,
+    demand: &Demand,
+    wall: &Wall,
+    fitting: &mut Vec<(u64, usize)>,
+) -> Option<u64> {
     fitting.clear();
     for (which, gpu) in node.gpus.iter().enumerate() {
         let wanted = vram_wanted(gpu, demand);
         let (Some(share), Some(vram)) = (
             (1000 - gpu.used_permille).checked_sub(demand.compute_permille.into()),
-            gpu.facts.vram_mib.saturating_sub(gpu.used_vram_mib).checked_sub(wanted.max(demand.vram_mib)),
+            gpu.facts
+                .vram_mib
+                .saturating_sub(gpu.used_vram_mib)
+                .checked_sub(wanted.max(demand.vram_mib)),
         ) else {
             continue;
         };
@@ -161,9 +223,21 @@ fn on_node(state: &State, node: &Node, class: &str, demand: &Demand, wall: &Wall
     let mut fitting = Vec::new();
     fit(state, node, class, demand, wall, &mut fitting)?;
     let gpus = || fitting.iter().map(|&(_, which)| &node.gpus[which]);
-    let (isolation, why) = gpus().filter_map(|gpu| level(state, gpu, demand, wall)).min_by_key(|(level, _)| *level)?;
-    let slices = gpus().map(|gpu| Slice { gpu: gpu.id, vram_mib: vram_wanted(gpu, demand), compute_permille: demand.compute_permille });
-    Some(Place { node: node.id, slices: slices.collect(), class: Some(class.into()), isolation, isolation_why: why.into() })
+    let (isolation, why) = gpus()
+        .filter_map(|gpu| level(state, gpu, demand, wall))
+        .min_by_key(|(level, _)| *level)?;
+    let slices = gpus().map(|gpu| Slice {
+        gpu: gpu.id,
+        vram_mib: vram_wanted(gpu, demand),
+        compute_permille: demand.compute_permille,
+    });
+    Some(Place {
+        node: node.id,
+        slices: slices.collect(),
+        class: Some(class.into()),
+        isolation,
+        isolation_why: why.into(),
+    })
 }
 
 /// Whether a device that offers this level gives it to a slice, or only to a whole GPU.
@@ -178,12 +252,20 @@ fn gives(level: Isolation, whole: bool) -> bool {
 /// The strongest level this GPU gives the demand, if it satisfies everybody on it.
 fn level<'a>(state: &State, gpu: &'a Gpu, demand: &Demand, wall: &Wall) -> Option<(Isolation, &'a str)> {
     let whole = demand.compute_permille == 1000;
-    let (&level, why) = gpu.facts.isolation.iter().rev().find(|(level, _)| gives(**level, whole))?;
+    let (&level, why) = gpu
+        .facts
+        .isolation
+        .iter()
+        .rev()
+        .find(|(level, _)| gives(**level, whole))?;
     let neighbours_agree = gpu.holders.iter().all(|holder| {
         let neighbour = &state.fleet.allocations[holder];
-        let Some(job) = state.jobs.get(&neighbour.job) else { return false };
+        let Some(job) = state.jobs.get(&neighbour.job) else {
+            return false;
+        };
         let owner = ScopeId::User(job.owner);
-        let strong_enough = neighbour.isolation >= wall.at_least && level >= at_least(state, owner, &job.spec.demand);
+        let strong_enough =
+            neighbour.isolation >= wall.at_least && level >= at_least(state, owner, &job.spec.demand);
         let may_meet = state.tree.tenant_of(owner) == wall.tenant
             || (level >= Isolation::Fenced && neighbour.isolation >= Isolation::Fenced)
             || (wall.shares_guarded && consents(state, owner));
@@ -201,31 +283,57 @@ pub fn refuse_beyond_fleet(state: &State, demand: &Demand) -> Result<(), Refusal
     let fits = |node: &Node| {
         let gpus = node.gpus.iter().filter(|gpu| {
             let whole = demand.compute_permille == 1000;
-            let walled = gpu.facts.isolation.keys().any(|level| gives(*level, whole) && *level >= demand.isolation);
-            walled && demand.vram_mib <= gpu.facts.vram_mib && demand.class.as_deref().is_none_or(|class| class == &*gpu.facts.class)
+            let walled = gpu
+                .facts
+                .isolation
+                .keys()
+                .any(|level| gives(*level, whole) && *level >= demand.isolation);
+            walled
+                && demand.vram_mib <= gpu.facts.vram_mib
+                && demand
+                    .class
+                    .as_deref()
+                    .is_none_or(|class| class == &*gpu.facts.class)
         });
-        demand.cpu_milli <= node.cpu_milli && demand.memory_mib <= node.memory_mib && gpus.count() >= demand.gpus as usize
+        demand.cpu_milli <= node.cpu_milli
+            && demand.memory_mib <= node.memory_mib
+            && gpus.count() >= demand.gpus as usize
     };
     if nodes.any(fits) {
         return Ok(());
     }
-    Err(Refusal::new(Code::ExceedsFleet, format!("no node has {} together", words(demand)))
-        .field("/demand")
-        .hint("ask for less, or for another class; `tenure node list` shows what there is"))
+    Err(Refusal::new(
+        Code::ExceedsFleet,
+        format!("no node has {} together", words(demand)),
+    )
+    .field("/demand")
+    .hint("ask for less, or for another class; `tenure node list` shows what there is"))
 }
 
 fn none_now(state: &State, demand: &Demand) -> Refusal {
     if state.fleet.nodes().all(|node| node.status != NodeStatus::Up) {
         return Refusal::new(Code::NoNodes, "no node is up").hint("it starts when a node joins or returns");
     }
-    Refusal::new(Code::NoCapacity, format!("no node has {} free now", words(demand))).hint("it starts when running jobs end, or when a node joins")
+    Refusal::new(
+        Code::NoCapacity,
+        format!("no node has {} free now", words(demand)),
+    )
+    .hint("it starts when running jobs end, or when a node joins")
 }
 
 fn words(demand: &Demand) -> String {
-    let mut words = format!("{}.{:03} CPU and {} MiB memory", demand.cpu_milli / 1000, demand.cpu_milli % 1000, demand.memory_mib);
+    let mut words = format!(
+        "{}.{:03} CPU and {} MiB memory",
+        demand.cpu_milli / 1000,
+        demand.cpu_milli % 1000,
+        demand.memory_mib
+    );
     if demand.gpus > 0 {
         let class = demand.class.as_deref().unwrap_or("any class");
-        words = format!("{} × {} ‰ of a GPU ({class}) with {} MiB VRAM, {words}", demand.gpus, demand.compute_permille, demand.vram_mib);
+        words = format!(
+            "{} × {} ‰ of a GPU ({class}) with {} MiB VRAM, {words}",
+            demand.gpus, demand.compute_permille, demand.vram_mib
+        );
     }
     words
 }

@@ -21,9 +21,15 @@ impl State {
             Event::PlatformFounded { name, prices } => {
                 self.name.clone_from(name);
                 self.prices = prices.clone();
-                self.tree.insert(Scope::new(ScopeId::Platform, None, "platform", at));
+                self.tree
+                    .insert(Scope::new(ScopeId::Platform, None, "platform", at));
             }
-            Event::ScopeCreated { scope, parent, name, user } => {
+            Event::ScopeCreated {
+                scope,
+                parent,
+                name,
+                user,
+            } => {
                 self.saw_id(scope_number(*scope));
                 let mut new = Scope::new(*scope, Some(*parent), name, at);
                 new.user.clone_from(user);
@@ -58,7 +64,9 @@ impl State {
             }
             Event::KeyRevoked { key } => self.keys.remove(*key),
             Event::QuotaSet { scope, quota } => self.change(*scope, |scope| scope.quota = quota.clone()),
-            Event::BudgetsSet { scope, budgets } => self.change(*scope, |scope| scope.budgets = budgets.clone()),
+            Event::BudgetsSet { scope, budgets } => {
+                self.change(*scope, |scope| scope.budgets = budgets.clone())
+            }
             Event::PolicySet { scope, policy } => self.change(*scope, |scope| scope.policy = policy.clone()),
             Event::RulesSet { scope, rules } => self.change(*scope, |scope| scope.rules = rules.clone()),
             Event::SecretStored { scope, name, secret } => {
@@ -77,20 +85,43 @@ impl State {
                 self.skus.remove(name);
             }
 
-            Event::JoinTokenCreated { token, digest, expires } => {
+            Event::JoinTokenCreated {
+                token,
+                digest,
+                expires,
+            } => {
                 self.saw_id(token.0);
                 self.join_tokens.retain(|_, token| token.expires > at);
-                self.join_tokens.insert(*token, JoinToken { digest: *digest, expires: *expires });
+                self.join_tokens.insert(
+                    *token,
+                    JoinToken {
+                        digest: *digest,
+                        expires: *expires,
+                    },
+                );
             }
-            Event::NodeJoined { node, name, key, token } => {
+            Event::NodeJoined {
+                node,
+                name,
+                key,
+                token,
+            } => {
                 self.saw_id(node.0);
                 self.join_tokens.remove(token);
                 self.fleet.nodes.insert(*node, new_node(*node, name, *key, at));
             }
-            Event::NodeInventoried { node, inventory, gpus } => self.inventory(*node, inventory, gpus),
+            Event::NodeInventoried {
+                node,
+                inventory,
+                gpus,
+            } => self.inventory(*node, inventory, gpus),
             Event::NodeLost { node } => self.change_node(*node, |node| node.status = NodeStatus::Lost),
             Event::NodeReturned { node } => self.change_node(*node, |node| {
-                node.status = if node.cordoned { NodeStatus::Cordoned } else { NodeStatus::Up };
+                node.status = if node.cordoned {
+                    NodeStatus::Cordoned
+                } else {
+                    NodeStatus::Up
+                };
             }),
             Event::NodeCordoned { node } => self.change_node(*node, |node| {
                 node.status = NodeStatus::Cordoned;
@@ -101,7 +132,9 @@ impl State {
                 node.cordoned = false;
             }),
             Event::NodeKeyAdded { node, key } => self.change_node(*node, |node| node.keys.push(*key)),
-            Event::NodeKeyRevoked { node, key } => self.change_node(*node, |node| node.keys.retain(|known| known != key)),
+            Event::NodeKeyRevoked { node, key } => {
+                self.change_node(*node, |node| node.keys.retain(|known| known != key))
+            }
             Event::NodeRemoved { node } => {
                 self.fleet.nodes.remove(node);
             }
@@ -111,11 +144,17 @@ impl State {
             Event::JobPlaced { job, allocation } => {
                 self.saw_id(allocation.id.0);
                 self.fleet.take(allocation);
-                self.change_job(at, *job, Phase::Placed, |job| job.allocation = Some(allocation.id));
+                self.change_job(at, *job, Phase::Placed, |job| {
+                    job.allocation = Some(allocation.id)
+                });
             }
             Event::JobStarting { job } => self.change_job(at, *job, Phase::Starting, |_| {}),
-            Event::JobRunning { job } => self.change_job(at, *job, Phase::Running, |job| job.started = job.started.or(Some(at))),
-            Event::JobStopping { job, reason } => self.change_job(at, *job, Phase::Stopping, |job| job.stop = Some(*reason)),
+            Event::JobRunning { job } => self.change_job(at, *job, Phase::Running, |job| {
+                job.started = job.started.or(Some(at))
+            }),
+            Event::JobStopping { job, reason } => {
+                self.change_job(at, *job, Phase::Stopping, |job| job.stop = Some(*reason))
+            }
             Event::UsageMetered { charges, .. } => charges.iter().for_each(|charge| self.charge(at, charge)),
             Event::JobRequeued { job, .. } => self.requeue(at, *job),
             Event::JobEnded { job, outcome } => return Some(self.end_job(at, *job, outcome)),
@@ -134,7 +173,11 @@ impl State {
     }
 
     fn change_node(&mut self, node: NodeId, change: impl FnOnce(&mut Node)) {
-        let node = self.fleet.nodes.get_mut(&node).expect("INVARIANT: events name known nodes");
+        let node = self
+            .fleet
+            .nodes
+            .get_mut(&node)
+            .expect("INVARIANT: events name known nodes");
         change(node);
         node.revision += 1;
     }
@@ -176,13 +219,30 @@ impl State {
     /// After a move into another tenant no user keeps a role in the old one, nor strangers one here.
     fn drop_grants_outside(&mut self, moved: ScopeId) {
         let inside: BTreeSet<ScopeId> = self.tree.subtree(moved).into_iter().collect();
-        let users: BTreeSet<UserId> = inside.iter().filter_map(|scope| if let ScopeId::User(user) = scope { Some(*user) } else { None }).collect();
+        let users: BTreeSet<UserId> = inside
+            .iter()
+            .filter_map(|scope| {
+                if let ScopeId::User(user) = scope {
+                    Some(*user)
+                } else {
+                    None
+                }
+            })
+            .collect();
         let all: Vec<ScopeId> = self.tree.iter().map(|scope| scope.id).collect();
         for id in all {
             let within = inside.contains(&id);
-            let staff: Vec<UserId> =
-                self.tree.get_mut(id).roles.keys().copied().filter(|user| within != users.contains(user)).collect();
-            let strangers = staff.into_iter().filter(|&user| self.tree.tenant_of(ScopeId::User(user)).is_some());
+            let staff: Vec<UserId> = self
+                .tree
+                .get_mut(id)
+                .roles
+                .keys()
+                .copied()
+                .filter(|user| within != users.contains(user))
+                .collect();
+            let strangers = staff
+                .into_iter()
+                .filter(|&user| self.tree.tenant_of(ScopeId::User(user)).is_some());
             for user in strangers.collect::<Vec<_>>() {
                 self.tree.get_mut(id).roles.remove(&user);
             }
@@ -194,20 +254,41 @@ impl State {
         if let ScopeId::User(user) = id {
             let keys: Vec<_> = self.keys.of_user(user).map(|key| key.id).collect();
             keys.into_iter().for_each(|key| self.keys.remove(key));
-            for holder in self.tree.iter().filter(|scope| scope.roles.contains_key(&user)).map(|scope| scope.id).collect::<Vec<_>>() {
+            for holder in self
+                .tree
+                .iter()
+                .filter(|scope| scope.roles.contains_key(&user))
+                .map(|scope| scope.id)
+                .collect::<Vec<_>>()
+            {
                 self.tree.get_mut(holder).roles.remove(&user);
             }
         }
-        Retired::Scope { path, closed: at, scope: Box::new(self.tree.remove(id)) }
+        Retired::Scope {
+            path,
+            closed: at,
+            scope: Box::new(self.tree.remove(id)),
+        }
     }
 
     fn inventory(&mut self, id: NodeId, inventory: &Inventory, gpus: &[GpuId]) {
         gpus.iter().for_each(|gpu| self.last_id = self.last_id.max(gpu.0));
         // A device seen here is no longer on a lost node that had it: nothing runs there.
-        for other in self.fleet.nodes.values_mut().filter(|other| other.id != id && other.status == NodeStatus::Lost) {
-            other.gpus.retain(|gpu| !inventory.gpus.iter().any(|facts| facts.uuid == gpu.facts.uuid));
+        for other in self
+            .fleet
+            .nodes
+            .values_mut()
+            .filter(|other| other.id != id && other.status == NodeStatus::Lost)
+        {
+            other
+                .gpus
+                .retain(|gpu| !inventory.gpus.iter().any(|facts| facts.uuid == gpu.facts.uuid));
         }
-        let node = self.fleet.nodes.get_mut(&id).expect("INVARIANT: events name known nodes");
+        let node = self
+            .fleet
+            .nodes
+            .get_mut(&id)
+            .expect("INVARIANT: events name known nodes");
         node.cpu_milli = inventory.cpu_milli;
         node.memory_mib = inventory.memory_mib;
         node.revision += 1;
@@ -218,7 +299,14 @@ impl State {
                     known.facts.clone_from(facts);
                     known.present = true;
                 }
-                None => node.gpus.push(Gpu { id: gpu, facts: facts.clone(), used_vram_mib: 0, used_permille: 0, holders: vec![], present: true }),
+                None => node.gpus.push(Gpu {
+                    id: gpu,
+                    facts: facts.clone(),
+                    used_vram_mib: 0,
+                    used_permille: 0,
+                    holders: vec![],
+                    present: true,
+                }),
             }
         }
         node.gpus.retain(|gpu| gpu.present || !gpu.holders.is_empty());
@@ -265,21 +353,40 @@ impl State {
 
     fn charge(&mut self, at: Time, charge: &Charge) {
         self.accounts.post(&charge.posting);
-        let allocation = self.fleet.allocations.get_mut(&charge.allocation).expect("INVARIANT: charges are of living allocations");
+        let allocation = self
+            .fleet
+            .allocations
+            .get_mut(&charge.allocation)
+            .expect("INVARIANT: charges are of living allocations");
         // INVARIANT: intervals tile the allocation: no gap, no overlap.
-        assert_eq!(allocation.metered_ms, charge.from_ms, "INVARIANT: intervals follow one another");
+        assert_eq!(
+            allocation.metered_ms, charge.from_ms,
+            "INVARIANT: intervals follow one another"
+        );
         allocation.metered_ms = charge.to_ms;
-        let job = self.jobs.get_mut(&charge.job).expect("INVARIANT: events name live jobs");
+        let job = self
+            .jobs
+            .get_mut(&charge.job)
+            .expect("INVARIANT: events name live jobs");
         job.charged.money.0 += charge.cost.money.0;
         job.charged.gpu_ms += charge.cost.gpu_ms;
         job.ran_ms += charge.to_ms - charge.from_ms;
-        let hold = &mut job.admission.as_mut().expect("INVARIANT: what runs is admitted").hold;
+        let hold = &mut job
+            .admission
+            .as_mut()
+            .expect("INVARIANT: what runs is admitted")
+            .hold;
         hold.left.money.0 -= charge.cost.money.0;
         hold.left.gpu_ms -= charge.cost.gpu_ms;
-        assert!(hold.left.money.0 >= 0, "INVARIANT: a charge never passes its hold");
+        assert!(
+            hold.left.money.0 >= 0,
+            "INVARIANT: a charge never passes its hold"
+        );
         self.accounts.release(hold.account, charge.cost.money);
         let (ofs, owner) = (hold.counted_as(), job.owner);
-        self.tree.for_chain(ScopeId::User(owner), |scope| scope.spending.settle(&ofs, at, charge.cost));
+        self.tree.for_chain(ScopeId::User(owner), |scope| {
+            scope.spending.settle(&ofs, at, charge.cost)
+        });
     }
 
     /// Gives back everything an attempt holds: slices, quota, money.
@@ -288,7 +395,9 @@ impl State {
         if let Some(allocation) = job.allocation.take() {
             self.fleet.give_back(allocation);
         }
-        let Some(admission) = job.admission.take() else { return };
+        let Some(admission) = job.admission.take() else {
+            return;
+        };
         let (hold, ofs) = (&admission.hold, admission.hold.counted_as());
         self.accounts.release(hold.account, hold.left.money);
         self.tree.for_chain(ScopeId::User(job.owner), |scope| {
@@ -308,7 +417,9 @@ impl State {
 
     fn end_job(&mut self, at: Time, id: JobId, outcome: &Outcome) -> Retired {
         let allocation = self.jobs[&id].allocation;
-        let node = allocation.and_then(|allocation| self.fleet.allocation(allocation)).map(|allocation| allocation.node);
+        let node = allocation
+            .and_then(|allocation| self.fleet.allocation(allocation))
+            .map(|allocation| allocation.node);
         if let Some(key) = QueueKey::of(&self.jobs[&id]) {
             self.queue.remove(&key);
         }
@@ -334,7 +445,10 @@ impl State {
             allocation,
             node,
         };
-        Retired::Job { scope: self.tree.path(ScopeId::User(job.owner)), job: Box::new(done) }
+        Retired::Job {
+            scope: self.tree.path(ScopeId::User(job.owner)),
+            job: Box::new(done),
+        }
     }
 }
 

@@ -58,7 +58,15 @@ pub struct Spend {
 impl Spend {
     /// The same counter as seen at `start` of a period: spending begins anew, what is held stays held.
     pub fn in_period(self, start: Time) -> Spend {
-        if self.start >= start { self } else { Spend { start, spent: Cost::default(), held: self.held } }
+        if self.start >= start {
+            self
+        } else {
+            Spend {
+                start,
+                spent: Cost::default(),
+                held: self.held,
+            }
+        }
     }
 }
 
@@ -69,14 +77,24 @@ pub struct Spending(BTreeMap<(Of, Period), Spend>);
 impl Spending {
     pub fn at(&self, of: &Of, period: Period, at: Time) -> Spend {
         let start = period.start(at);
-        self.0.get(&(of.clone(), period)).copied().unwrap_or(Spend { start, ..Spend::default() }).in_period(start)
+        self.0
+            .get(&(of.clone(), period))
+            .copied()
+            .unwrap_or(Spend {
+                start,
+                ..Spend::default()
+            })
+            .in_period(start)
     }
 
     fn change(&mut self, ofs: &[Of], at: Time, change: impl Fn(&mut Spend)) {
         for of in ofs {
             for period in Period::ALL {
                 let start = period.start(at);
-                let spend = self.0.entry((of.clone(), period)).or_insert(Spend { start, ..Spend::default() });
+                let spend = self.0.entry((of.clone(), period)).or_insert(Spend {
+                    start,
+                    ..Spend::default()
+                });
                 *spend = spend.in_period(start);
                 change(spend);
             }
@@ -93,7 +111,11 @@ impl Spending {
     pub fn release(&mut self, ofs: &[Of], at: Time, cost: Cost) {
         self.change(ofs, at, |spend| {
             spend.held.money.0 -= cost.money.0;
-            spend.held.gpu_ms = spend.held.gpu_ms.checked_sub(cost.gpu_ms).expect("INVARIANT: released was held");
+            spend.held.gpu_ms = spend
+                .held
+                .gpu_ms
+                .checked_sub(cost.gpu_ms)
+                .expect("INVARIANT: released was held");
             assert!(spend.held.money.0 >= 0, "INVARIANT: released was held");
         });
     }
@@ -110,7 +132,10 @@ impl Spending {
     /// What is held at a scope that moves away is no longer held here.
     pub(crate) fn release_all_held_of(&mut self, moved: &Spending) {
         for (key, theirs) in &moved.0 {
-            let ours = self.0.get_mut(key).expect("INVARIANT: an ancestor counts all that is below it");
+            let ours = self
+                .0
+                .get_mut(key)
+                .expect("INVARIANT: an ancestor counts all that is below it");
             ours.held.money.0 -= theirs.held.money.0;
             ours.held.gpu_ms -= theirs.held.gpu_ms;
         }
@@ -119,7 +144,10 @@ impl Spending {
     /// What is held at a scope that arrives is held here too; what it spent elsewhere stays counted there.
     pub(crate) fn hold_all_held_of(&mut self, moved: &Spending) {
         for (key, theirs) in &moved.0 {
-            let ours = self.0.entry(key.clone()).or_insert(Spend { start: theirs.start, ..Spend::default() });
+            let ours = self.0.entry(key.clone()).or_insert(Spend {
+                start: theirs.start,
+                ..Spend::default()
+            });
             ours.held.money.0 += theirs.held.money.0;
             ours.held.gpu_ms += theirs.held.gpu_ms;
         }
@@ -132,7 +160,10 @@ impl Spending {
 
 impl Serialize for Spending {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.iter().map(|(of, period, spend)| (of.to_string(), period, spend)))
+        serializer.collect_seq(
+            self.iter()
+                .map(|(of, period, spend)| (of.to_string(), period, spend)),
+        )
     }
 }
 
@@ -140,10 +171,17 @@ impl<'de> Deserialize<'de> for Spending {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let rows = Vec::<(String, Period, Spend)>::deserialize(deserializer)?;
         let spending = rows.into_iter().map(|(of, period, spend)| {
-            let of = if of.is_empty() { Ok(Of::All) } else { Of::parse(&of) };
+            let of = if of.is_empty() {
+                Ok(Of::All)
+            } else {
+                Of::parse(&of)
+            };
             of.map(|of| ((of, period), spend))
         });
-        spending.collect::<Result<_, _>>().map(Spending).map_err(serde::de::Error::custom)
+        spending
+            .collect::<Result<_, _>>()
+            .map(Spending)
+            .map_err(serde::de::Error::custom)
     }
 }
 
@@ -161,26 +199,39 @@ pub struct OverBudget {
 }
 
 /// The first budget that `cost` does not fit on top of what is spent and held.
-pub fn first_exceeded(budgets: &[Budget], spending: &Spending, ofs: &[Of], cost: Cost, at: Time) -> Option<OverBudget> {
+pub fn first_exceeded(
+    budgets: &[Budget],
+    spending: &Spending,
+    ofs: &[Of],
+    cost: Cost,
+    at: Time,
+) -> Option<OverBudget> {
     let money = u64::try_from(cost.money.0).unwrap_or(0);
-    budgets.iter().filter(|budget| ofs.contains(&budget.of())).find_map(|budget| {
-        let spend = spending.at(&budget.of(), budget.period, at);
-        let money_limit = budget.money_micros.unwrap_or(u64::MAX);
-        let gpu_limit = budget.gpu_seconds.map_or(u64::MAX, |s| s.saturating_mul(1000));
-        let spent = u64::try_from(spend.spent.money.0).unwrap_or(0);
-        let held = u64::try_from(spend.held.money.0).unwrap_or(0);
-        let over = |money_base: u64, gpu_base: u64| {
-            (money > 0 && money_base.saturating_add(money) > money_limit)
-                || (cost.gpu_ms > 0 && gpu_base.saturating_add(cost.gpu_ms) > gpu_limit)
-        };
-        over(spent.saturating_add(held), spend.spent.gpu_ms.saturating_add(spend.held.gpu_ms)).then(|| OverBudget {
-            budget: budget.clone(),
-            spend,
-            by_money: money > 0 && spent.saturating_add(held).saturating_add(money) > money_limit,
-            for_this_period: over(spent, spend.spent.gpu_ms),
-            for_ever: over(0, 0),
+    budgets
+        .iter()
+        .filter(|budget| ofs.contains(&budget.of()))
+        .find_map(|budget| {
+            let spend = spending.at(&budget.of(), budget.period, at);
+            let money_limit = budget.money_micros.unwrap_or(u64::MAX);
+            let gpu_limit = budget.gpu_seconds.map_or(u64::MAX, |s| s.saturating_mul(1000));
+            let spent = u64::try_from(spend.spent.money.0).unwrap_or(0);
+            let held = u64::try_from(spend.held.money.0).unwrap_or(0);
+            let over = |money_base: u64, gpu_base: u64| {
+                (money > 0 && money_base.saturating_add(money) > money_limit)
+                    || (cost.gpu_ms > 0 && gpu_base.saturating_add(cost.gpu_ms) > gpu_limit)
+            };
+            over(
+                spent.saturating_add(held),
+                spend.spent.gpu_ms.saturating_add(spend.held.gpu_ms),
+            )
+            .then(|| OverBudget {
+                budget: budget.clone(),
+                spend,
+                by_money: money > 0 && spent.saturating_add(held).saturating_add(money) > money_limit,
+                for_this_period: over(spent, spend.spent.gpu_ms),
+                for_ever: over(0, 0),
+            })
         })
-    })
 }
 
 #[cfg(test)]
@@ -190,7 +241,10 @@ mod tests {
     const HOUR: u64 = 3_600_000;
 
     fn cost(money: i64, gpu_ms: u64) -> Cost {
-        Cost { money: Micros(money), gpu_ms }
+        Cost {
+            money: Micros(money),
+            gpu_ms,
+        }
     }
 
     fn at(text: &str) -> Time {
@@ -198,7 +252,13 @@ mod tests {
     }
 
     fn money_of(period: Period, limit: u64) -> Vec<Budget> {
-        vec![Budget { period, class: None, sku: None, money_micros: Some(limit), gpu_seconds: None }]
+        vec![Budget {
+            period,
+            class: None,
+            sku: None,
+            money_micros: Some(limit),
+            gpu_seconds: None,
+        }]
     }
 
     #[test]
@@ -210,19 +270,41 @@ mod tests {
         spending.settle(&ofs, evening, cost(40, 4));
         for period in Period::ALL {
             let spend = spending.at(&Of::All, period, evening);
-            assert_eq!((spend.spent, spend.held), (cost(40, 4), cost(60, 6)), "{period:?}");
+            assert_eq!(
+                (spend.spent, spend.held),
+                (cost(40, 4), cost(60, 6)),
+                "{period:?}"
+            );
         }
         // The 31st was a Saturday: a new day and a new month, the same week.
-        for (period, spent) in [(Period::Day, 0), (Period::Week, 40), (Period::Month, 0), (Period::Total, 40)] {
+        for (period, spent) in [
+            (Period::Day, 0),
+            (Period::Week, 40),
+            (Period::Month, 0),
+            (Period::Total, 40),
+        ] {
             let spend = spending.at(&Of::All, period, morning);
-            assert_eq!((spend.spent.money.0, spend.held), (spent, cost(60, 6)), "{period:?}");
+            assert_eq!(
+                (spend.spent.money.0, spend.held),
+                (spent, cost(60, 6)),
+                "{period:?}"
+            );
         }
         // What was held in the old period is spent in the new one, and what is left comes back there.
         spending.settle(&ofs, morning, cost(50, 5));
         spending.release(&ofs, morning, cost(10, 1));
-        for (period, spent) in [(Period::Day, 50), (Period::Week, 90), (Period::Month, 50), (Period::Total, 90)] {
+        for (period, spent) in [
+            (Period::Day, 50),
+            (Period::Week, 90),
+            (Period::Month, 50),
+            (Period::Total, 90),
+        ] {
             let spend = spending.at(&Of::All, period, morning);
-            assert_eq!((spend.spent.money.0, spend.held), (spent, cost(0, 0)), "{period:?}");
+            assert_eq!(
+                (spend.spent.money.0, spend.held),
+                (spent, cost(0, 0)),
+                "{period:?}"
+            );
         }
     }
 
@@ -241,7 +323,15 @@ mod tests {
     fn held_counts_as_gone_until_it_is_settled() {
         let now = at("2026-05-02T12:00:00Z");
         let mut spending = Spending::default();
-        let over = |spending: &Spending, more| first_exceeded(&money_of(Period::Day, 100), spending, &[Of::All], cost(more, 0), now);
+        let over = |spending: &Spending, more| {
+            first_exceeded(
+                &money_of(Period::Day, 100),
+                spending,
+                &[Of::All],
+                cost(more, 0),
+                now,
+            )
+        };
         assert_eq!(over(&spending, 100), None);
         spending.hold(&[Of::All], now, cost(70, HOUR));
         assert_eq!(over(&spending, 30), None);
@@ -255,10 +345,24 @@ mod tests {
     #[test]
     fn a_budget_of_another_group_does_not_matter() {
         let now = at("2026-05-02T12:00:00Z");
-        let class = |name: &str| vec![Budget { period: Period::Day, class: Some(name.into()), sku: None, money_micros: Some(0), gpu_seconds: Some(1) }];
+        let class = |name: &str| {
+            vec![Budget {
+                period: Period::Day,
+                class: Some(name.into()),
+                sku: None,
+                money_micros: Some(0),
+                gpu_seconds: Some(1),
+            }]
+        };
         let ofs = [Of::All, Of::Class("H100".into())];
         assert!(first_exceeded(&class("H100"), &Spending::default(), &ofs, cost(1, 0), now).is_some());
-        assert!(first_exceeded(&class("H100"), &Spending::default(), &ofs, cost(0, 1001), now).is_some_and(|over| !over.by_money));
-        assert_eq!(first_exceeded(&class("A10"), &Spending::default(), &ofs, cost(1, 5000), now), None);
+        assert!(
+            first_exceeded(&class("H100"), &Spending::default(), &ofs, cost(0, 1001), now)
+                .is_some_and(|over| !over.by_money)
+        );
+        assert_eq!(
+            first_exceeded(&class("A10"), &Spending::default(), &ofs, cost(1, 5000), now),
+            None
+        );
     }
 }

@@ -41,11 +41,20 @@ impl Policy {
         for class in self.classes.iter().flatten() {
             crate::name::check(class, "/classes")?;
         }
-        if self.max_compute_permille.is_some_and(|share| share == 0 || share > 1000) {
-            return Err(Refusal::invalid("/max_compute_permille", "a share is 1 to 1000 thousandths of a GPU"));
+        if self
+            .max_compute_permille
+            .is_some_and(|share| share == 0 || share > 1000)
+        {
+            return Err(Refusal::invalid(
+                "/max_compute_permille",
+                "a share is 1 to 1000 thousandths of a GPU",
+            ));
         }
         if self.max_run_time_s == Some(0) {
-            return Err(Refusal::invalid("/max_run_time_s", "a run-time limit of zero would allow no job; suspend the scope instead"));
+            return Err(Refusal::invalid(
+                "/max_run_time_s",
+                "a run-time limit of zero would allow no job; suspend the scope instead",
+            ));
         }
         Ok(())
     }
@@ -53,45 +62,85 @@ impl Policy {
     /// What in the job this policy excludes, as field and sentence.
     pub fn excludes(&self, spec: &JobSpec) -> Option<(&'static str, String)> {
         let demand = &spec.demand;
-        if self.kinds.as_ref().is_some_and(|kinds| !kinds.contains(&spec.kind)) {
-            return Some(("/kind", format!("jobs of kind {} are not allowed", spec.kind.as_str())));
+        if self
+            .kinds
+            .as_ref()
+            .is_some_and(|kinds| !kinds.contains(&spec.kind))
+        {
+            return Some((
+                "/kind",
+                format!("jobs of kind {} are not allowed", spec.kind.as_str()),
+            ));
         }
-        if self.priorities.as_ref().is_some_and(|all| !all.contains(&spec.priority)) {
-            return Some(("/priority", format!("priority {} is not allowed", spec.priority.as_str())));
+        if self
+            .priorities
+            .as_ref()
+            .is_some_and(|all| !all.contains(&spec.priority))
+        {
+            return Some((
+                "/priority",
+                format!("priority {} is not allowed", spec.priority.as_str()),
+            ));
         }
-        if let (Some(classes), Some(class)) = (&self.classes, &demand.class) {
-            if !classes.contains(class) {
-                return Some(("/demand/class", format!("GPU class {class} is not allowed")));
-            }
+        if let (Some(classes), Some(class)) = (&self.classes, &demand.class)
+            && !classes.contains(class)
+        {
+            return Some(("/demand/class", format!("GPU class {class} is not allowed")));
         }
-        if let (Some(max), limit) = (self.max_run_time_s, spec.run_time_s) {
-            if limit > max {
-                return Some(("/run_time_s", format!("a run time of {limit} s is above the {max} s allowed")));
-            }
+        if let (Some(max), limit) = (self.max_run_time_s, spec.run_time_s)
+            && limit > max
+        {
+            return Some((
+                "/run_time_s",
+                format!("a run time of {limit} s is above the {max} s allowed"),
+            ));
         }
-        if let Some(max) = self.max_compute_permille {
-            if demand.gpus > 0 && demand.compute_permille > max {
-                return Some(("/demand/compute_permille", format!("{} ‰ of a GPU is above the {max} ‰ allowed", demand.compute_permille)));
-            }
+        if let Some(max) = self.max_compute_permille
+            && demand.gpus > 0
+            && demand.compute_permille > max
+        {
+            return Some((
+                "/demand/compute_permille",
+                format!(
+                    "{} ‰ of a GPU is above the {max} ‰ allowed",
+                    demand.compute_permille
+                ),
+            ));
         }
-        if let Some(max) = self.max_vram_mib_per_job {
-            if demand.vram_total_mib() > max {
-                return Some(("/demand/vram_mib", format!("{} MiB of VRAM is above the {max} MiB allowed per job", demand.vram_total_mib())));
-            }
+        if let Some(max) = self.max_vram_mib_per_job
+            && demand.vram_total_mib() > max
+        {
+            return Some((
+                "/demand/vram_mib",
+                format!(
+                    "{} MiB of VRAM is above the {max} MiB allowed per job",
+                    demand.vram_total_mib()
+                ),
+            ));
         }
-        if let Some(max) = self.max_gpus_per_job {
-            if demand.gpus > max {
-                return Some(("/demand/gpus", format!("{} GPUs are above the {max} allowed per job", demand.gpus)));
-            }
+        if let Some(max) = self.max_gpus_per_job
+            && demand.gpus > max
+        {
+            return Some((
+                "/demand/gpus",
+                format!("{} GPUs are above the {max} allowed per job", demand.gpus),
+            ));
         }
         None
     }
 
     pub(crate) fn refuse(&self, spec: &JobSpec, whose: impl FnOnce() -> String) -> Result<(), Refusal> {
-        let Some((field, sentence)) = self.excludes(spec) else { return Ok(()) };
+        let Some((field, sentence)) = self.excludes(spec) else {
+            return Ok(());
+        };
         let whose = whose();
-        Err(Refusal::new(Code::PolicyExcludes, format!("{sentence} by the policy of {whose}"))
-            .field(field)
-            .hint(format!("ask for less, or ask an operator of {whose} to widen its policy")))
+        Err(Refusal::new(
+            Code::PolicyExcludes,
+            format!("{sentence} by the policy of {whose}"),
+        )
+        .field(field)
+        .hint(format!(
+            "ask for less, or ask an operator of {whose} to widen its policy"
+        )))
     }
 }

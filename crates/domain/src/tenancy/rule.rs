@@ -5,8 +5,8 @@ use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 use cedar_policy::{
-    Authorizer, Context, Decision, Effect, Entities, Entity, EntityUid, PolicySet, Request, RestrictedExpression, Schema, ValidationMode,
-    Validator,
+    Authorizer, Context, Decision, Effect, Entities, Entity, EntityUid, PolicySet, Request,
+    RestrictedExpression, Schema, ValidationMode, Validator,
 };
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +23,11 @@ const MAX_RULES: usize = 200;
 
 fn schema() -> &'static Schema {
     static SCHEMA: OnceLock<Schema> = OnceLock::new();
-    SCHEMA.get_or_init(|| Schema::from_cedarschema_str(include_str!("rules.cedarschema")).expect("rules.cedarschema parses").0)
+    SCHEMA.get_or_init(|| {
+        Schema::from_cedarschema_str(include_str!("rules.cedarschema"))
+            .expect("rules.cedarschema parses")
+            .0
+    })
 }
 
 /// The rules of one scope: the text its operators wrote, and its parsed form.
@@ -46,8 +50,13 @@ impl From<String> for Rules {
         if text.is_empty() {
             return Rules::default();
         }
-        let parsed = PolicySet::from_str(&text).unwrap_or_else(|_| PolicySet::from_str("forbid (principal, action, resource);").expect("a constant"));
-        Rules { parsed: Some(Arc::new(parsed)), text }
+        let parsed = PolicySet::from_str(&text).unwrap_or_else(|_| {
+            PolicySet::from_str("forbid (principal, action, resource);").expect("a constant")
+        });
+        Rules {
+            parsed: Some(Arc::new(parsed)),
+            text,
+        }
     }
 }
 
@@ -64,18 +73,27 @@ impl Rules {
         if text.len() > MAX_RULE_BYTES {
             return Err(bad(format!("rules are longer than {MAX_RULE_BYTES} bytes")));
         }
-        let policies = PolicySet::from_str(text).map_err(|error| bad(format!("the rules do not parse: {error}")))?;
+        let policies =
+            PolicySet::from_str(text).map_err(|error| bad(format!("the rules do not parse: {error}")))?;
         if policies.policies().count() + policies.templates().count() > MAX_RULES {
             return Err(bad(format!("there are more than {MAX_RULES} rules")));
         }
-        if policies.policies().any(|policy| policy.effect() == Effect::Permit) || policies.templates().next().is_some() {
-            return Err(bad("rules only forbid; permission is given by roles".into()).hint("write forbid (…), and grant a role where more is needed"));
+        if policies
+            .policies()
+            .any(|policy| policy.effect() == Effect::Permit)
+            || policies.templates().next().is_some()
+        {
+            return Err(bad("rules only forbid; permission is given by roles".into())
+                .hint("write forbid (…), and grant a role where more is needed"));
         }
         let result = Validator::new(schema().clone()).validate(&policies, ValidationMode::Strict);
         if let Some(error) = result.validation_errors().next() {
             return Err(bad(format!("the rules do not match the schema: {error}")));
         }
-        Ok(Rules { text: text.to_owned(), parsed: (!text.trim().is_empty()).then(|| Arc::new(policies)) })
+        Ok(Rules {
+            text: text.to_owned(),
+            parsed: (!text.trim().is_empty()).then(|| Arc::new(policies)),
+        })
     }
 
     pub fn text(&self) -> &str {
@@ -100,12 +118,18 @@ fn ask_context(spec: &JobSpec, at: Time) -> Context {
         ("priority".to_owned(), text(spec.priority.as_str())),
         ("isolation".to_owned(), text(demand.isolation.as_str())),
         ("gpus".to_owned(), long(demand.gpus.into())),
-        ("compute_permille".to_owned(), long(demand.compute_permille.into())),
+        (
+            "compute_permille".to_owned(),
+            long(demand.compute_permille.into()),
+        ),
         ("vram_mib".to_owned(), long(demand.vram_mib)),
         ("cpu_milli".to_owned(), long(demand.cpu_milli.into())),
         ("memory_mib".to_owned(), long(demand.memory_mib)),
         ("run_time_s".to_owned(), long(spec.run_time_s)),
-        ("hour_utc".to_owned(), long((at.0.rem_euclid(24 * HOUR_MS as i64) / HOUR_MS as i64) as u64)),
+        (
+            "hour_utc".to_owned(),
+            long((at.0.rem_euclid(24 * HOUR_MS as i64) / HOUR_MS as i64) as u64),
+        ),
     ];
     if let Some(class) = &demand.class {
         pairs.push(("class".to_owned(), text(class)));
@@ -114,15 +138,28 @@ fn ask_context(spec: &JobSpec, at: Time) -> Context {
 }
 
 /// Asks every rule from the resource's scope up to the platform. Costs nothing where no rules are written.
-pub fn check(tree: &Tree, user: UserId, action: Action, scope: ScopeId, ask: Option<&JobSpec>, at: Time) -> Result<(), Refusal> {
+pub fn check(
+    tree: &Tree,
+    user: UserId,
+    action: Action,
+    scope: ScopeId,
+    ask: Option<&JobSpec>,
+    at: Time,
+) -> Result<(), Refusal> {
     if tree.chain(scope).all(|s| s.rules.is_empty()) {
         return Ok(());
     }
     let asked = Asked::new(tree, user, action, scope, ask, at);
     for holder in tree.chain(scope) {
         if let Some(which) = asked.forbidden_by(&holder.rules) {
-            return Err(Refusal::new(Code::ForbiddenByRule, format!("{which} of {} forbids {}", tree.title(holder.id), action.as_str()))
-                .hint(format!("an operator of {} can change its rules", tree.title(holder.id))));
+            return Err(Refusal::new(
+                Code::ForbiddenByRule,
+                format!("{which} of {} forbids {}", tree.title(holder.id), action.as_str()),
+            )
+            .hint(format!(
+                "an operator of {} can change its rules",
+                tree.title(holder.id)
+            )));
         }
     }
     Ok(())
@@ -130,8 +167,16 @@ pub fn check(tree: &Tree, user: UserId, action: Action, scope: ScopeId, ask: Opt
 
 /// Whether rules, once set at `scope`, would keep `user` from ever changing them again.
 pub(crate) fn locks_out(rules: &Rules, tree: &Tree, user: UserId, scope: ScopeId, at: Time) -> bool {
-    let needed: &[Action] = if scope == ScopeId::Platform { &[Action::ScopeRead, Action::PolicySet] } else { &[Action::ScopeRead] };
-    needed.iter().any(|&action| Asked::new(tree, user, action, scope, None, at).forbidden_by(rules).is_some())
+    let needed: &[Action] = if scope == ScopeId::Platform {
+        &[Action::ScopeRead, Action::PolicySet]
+    } else {
+        &[Action::ScopeRead]
+    };
+    needed.iter().any(|&action| {
+        Asked::new(tree, user, action, scope, None, at)
+            .forbidden_by(rules)
+            .is_some()
+    })
 }
 
 /// One question to any number of rules.
@@ -141,10 +186,26 @@ struct Asked {
 }
 
 impl Asked {
-    fn new(tree: &Tree, user: UserId, action: Action, scope: ScopeId, ask: Option<&JobSpec>, at: Time) -> Asked {
+    fn new(
+        tree: &Tree,
+        user: UserId,
+        action: Action,
+        scope: ScopeId,
+        ask: Option<&JobSpec>,
+        at: Time,
+    ) -> Asked {
         let context = ask.map_or_else(Context::empty, |spec| ask_context(spec, at));
-        let request = Request::new(uid("User", user), uid("Action", action.as_str()), uid("Scope", scope), context, None);
-        Asked { request: request.expect("no schema to violate"), entities: entities(tree, user, scope) }
+        let request = Request::new(
+            uid("User", user),
+            uid("Action", action.as_str()),
+            uid("Scope", scope),
+            context,
+            None,
+        );
+        Asked {
+            request: request.expect("no schema to violate"),
+            entities: entities(tree, user, scope),
+        }
     }
 
     /// The rule that says no, in words.
@@ -153,14 +214,20 @@ impl Asked {
         // Rules only forbid, so each is asked under a permit for everything: "deny" then means a rule spoke,
         // and a rule that fails to evaluate counts as having spoken.
         let mut policies = (**rules).clone();
-        let permit = cedar_policy::Policy::parse(None, "permit (principal, action, resource);").expect("a constant");
-        policies.add(permit.new_id(cedar_policy::PolicyId::new("tenure-base"))).expect("a fresh name");
+        let permit =
+            cedar_policy::Policy::parse(None, "permit (principal, action, resource);").expect("a constant");
+        policies
+            .add(permit.new_id(cedar_policy::PolicyId::new("tenure-base")))
+            .expect("a fresh name");
         let response = Authorizer::new().is_authorized(&self.request, &policies, &self.entities);
         let erred = response.diagnostics().errors().next().is_some();
         if response.decision() == Decision::Allow && !erred {
             return None;
         }
-        let forbids = response.diagnostics().reason().find(|id| rules.policy(id).is_some());
+        let forbids = response
+            .diagnostics()
+            .reason()
+            .find(|id| rules.policy(id).is_some());
         Some(forbids.map_or_else(|| "a rule".into(), |id| format!("rule {}", rule_name(rules, id))))
     }
 }
@@ -178,8 +245,15 @@ fn entities(tree: &Tree, user: UserId, scope: ScopeId) -> Entities {
         if !seen.insert(place.id) {
             continue;
         }
-        let attributes = [("level".to_owned(), text(place.id.level().as_str())), ("name".to_owned(), text(&place.name))];
-        let parents = place.parent.map(|parent| uid("Scope", parent)).into_iter().collect();
+        let attributes = [
+            ("level".to_owned(), text(place.id.level().as_str())),
+            ("name".to_owned(), text(&place.name)),
+        ];
+        let parents = place
+            .parent
+            .map(|parent| uid("Scope", parent))
+            .into_iter()
+            .collect();
         all.push(Entity::new(uid("Scope", place.id), attributes.into(), parents).expect("plain attributes"));
     }
     if let Some(person) = tree.get(ScopeId::User(user)) {
@@ -187,8 +261,15 @@ fn entities(tree: &Tree, user: UserId, scope: ScopeId) -> Entities {
             super::scope::UserKind::Person => "person",
             super::scope::UserKind::Service => "service",
         });
-        let attributes = [("kind".to_owned(), text(kind)), ("name".to_owned(), text(&person.name))];
-        let parents = person.parent.map(|parent| uid("Scope", parent)).into_iter().collect();
+        let attributes = [
+            ("kind".to_owned(), text(kind)),
+            ("name".to_owned(), text(&person.name)),
+        ];
+        let parents = person
+            .parent
+            .map(|parent| uid("Scope", parent))
+            .into_iter()
+            .collect();
         all.push(Entity::new(uid("User", user), attributes.into(), parents).expect("plain attributes"));
     }
     Entities::from_entities(all, None).expect("the tree has no cycles")
@@ -207,8 +288,16 @@ mod tests {
         let mut tenant = Scope::new(acme, Some(ScopeId::Platform), "acme", Time(0));
         tenant.rules = Rules::parse(rules).expect("rules");
         let mut ada = Scope::new(ScopeId::User(ADA), Some(acme), "ada", Time(0));
-        ada.user = Some(UserFacts { kind: UserKind::Service, identity: None });
-        vec![Scope::new(ScopeId::Platform, None, "platform", Time(0)), tenant, ada].into()
+        ada.user = Some(UserFacts {
+            kind: UserKind::Service,
+            identity: None,
+        });
+        vec![
+            Scope::new(ScopeId::Platform, None, "platform", Time(0)),
+            tenant,
+            ada,
+        ]
+        .into()
     }
 
     fn says(rules: &str, action: Action, spec: Option<&str>, at: Time) -> Option<String> {
@@ -221,30 +310,77 @@ mod tests {
     fn a_rule_speaks_of_the_job_the_hour_and_the_person() {
         const GPU: &str = r#"{"name":"a","command":["x"],"demand":{"gpus":2,"vram_mib":100,"compute_permille":500,"class":"H100"}}"#;
         const CPU: &str = r#"{"name":"a","command":["x"]}"#;
-        let rule = |when: &str| format!(r#"@id("r") forbid (principal, action == Action::"job_submit", resource) when {{ {when} }};"#);
+        let rule = |when: &str| {
+            format!(
+                r#"@id("r") forbid (principal, action == Action::"job_submit", resource) when {{ {when} }};"#
+            )
+        };
         let (noon, night) = (Time(12 * HOUR_MS as i64), Time(-1));
         let rows = [
             (rule("context has gpus && context.gpus > 1"), GPU, noon, true),
             (rule("context has gpus && context.gpus > 1"), CPU, noon, false),
-            (rule(r#"context has class && context.class == "H100""#), GPU, noon, true),
-            (rule(r#"context has class && context.class == "H100""#), CPU, noon, false),
-            (rule("context has hour_utc && context.hour_utc == 23"), CPU, night, true),
-            (rule("context has hour_utc && context.hour_utc == 23"), CPU, noon, false),
+            (
+                rule(r#"context has class && context.class == "H100""#),
+                GPU,
+                noon,
+                true,
+            ),
+            (
+                rule(r#"context has class && context.class == "H100""#),
+                CPU,
+                noon,
+                false,
+            ),
+            (
+                rule("context has hour_utc && context.hour_utc == 23"),
+                CPU,
+                night,
+                true,
+            ),
+            (
+                rule("context has hour_utc && context.hour_utc == 23"),
+                CPU,
+                noon,
+                false,
+            ),
             (rule(r#"principal.kind == "service""#), CPU, noon, true),
             (rule(r#"principal.name == "bob""#), CPU, noon, false),
-            (rule(r#"resource.level == "user" && resource.name == "ada""#), CPU, noon, true),
+            (
+                rule(r#"resource.level == "user" && resource.name == "ada""#),
+                CPU,
+                noon,
+                true,
+            ),
         ];
         for (rules, spec, at, forbids) in rows {
-            assert_eq!(says(&rules, Action::JobSubmit, Some(spec), at).is_some(), forbids, "{rules}");
-            assert_eq!(says(&rules, Action::JobStop, None, at), None, "another action: {rules}");
+            assert_eq!(
+                says(&rules, Action::JobSubmit, Some(spec), at).is_some(),
+                forbids,
+                "{rules}"
+            );
+            assert_eq!(
+                says(&rules, Action::JobStop, None, at),
+                None,
+                "another action: {rules}"
+            );
         }
     }
 
     #[test]
     fn a_rule_reaches_down_the_tree_and_no_further() {
         let rules = r#"forbid (principal, action, resource in Scope::"ten_0000000000002");"#;
-        assert_eq!(says(rules, Action::JobRead, None, Time(0)), Some("rule policy0 of acme forbids job_read".into()));
-        let above = check(&tree(rules), ADA, Action::ScopeRead, ScopeId::Platform, None, Time(0));
+        assert_eq!(
+            says(rules, Action::JobRead, None, Time(0)),
+            Some("rule policy0 of acme forbids job_read".into())
+        );
+        let above = check(
+            &tree(rules),
+            ADA,
+            Action::ScopeRead,
+            ScopeId::Platform,
+            None,
+            Time(0),
+        );
         assert_eq!(above, Ok(()), "the rules of a tenant do not bind the platform");
     }
 
@@ -252,7 +388,10 @@ mod tests {
     fn a_rule_that_fails_to_evaluate_forbids() {
         let rules = r#"forbid (principal, action == Action::"job_submit", resource) when { context has gpus && context.gpus * 9223372036854775807 > 5 };"#;
         let spec = r#"{"name":"a","command":["x"],"demand":{"gpus":2}}"#;
-        assert_eq!(says(rules, Action::JobSubmit, Some(spec), Time(0)), Some("a rule of acme forbids job_submit".into()));
+        assert_eq!(
+            says(rules, Action::JobSubmit, Some(spec), Time(0)),
+            Some("a rule of acme forbids job_submit".into())
+        );
     }
 
     #[test]
@@ -268,7 +407,10 @@ mod tests {
         let many = "forbid (principal, action, resource) when { false };".repeat(MAX_RULES + 1);
         let long = format!("// {}", "x".repeat(MAX_RULE_BYTES));
         for bad in [many.as_str(), long.as_str()] {
-            assert_eq!(Rules::parse(bad).map_err(|refusal| refusal.code), Err(Code::InvalidRule));
+            assert_eq!(
+                Rules::parse(bad).map_err(|refusal| refusal.code),
+                Err(Code::InvalidRule)
+            );
         }
         assert!(Rules::parse("").is_ok_and(|rules| rules.is_empty()));
     }

@@ -54,7 +54,10 @@ impl FromStr for ScopeId {
         let tenant = text.parse().map(ScopeId::Tenant);
         let subscriber = || text.parse().map(ScopeId::Subscriber);
         let user = || text.parse().map(ScopeId::User);
-        tenant.or_else(|_| subscriber()).or_else(|_| user()).map_err(|_: BadId| BadId { expected: "a scope" })
+        tenant
+            .or_else(|_| subscriber())
+            .or_else(|_| user())
+            .map_err(|_: BadId| BadId { expected: "a scope" })
     }
 }
 

@@ -57,7 +57,9 @@ impl Tree {
 
     /// The scope and everything above it, from the leaf to the platform.
     pub fn chain(&self, id: ScopeId) -> impl Iterator<Item = &Scope> {
-        std::iter::successors(self.get(id), |scope| scope.parent.and_then(|parent| self.get(parent)))
+        std::iter::successors(self.get(id), |scope| {
+            scope.parent.and_then(|parent| self.get(parent))
+        })
     }
 
     /// Applies a change to the scope and every ancestor.
@@ -83,16 +85,22 @@ impl Tree {
 
     /// Slash-joined ids from the tenant down, by which history is searched: `ten_…/sub_…/usr_…`.
     pub fn path(&self, id: ScopeId) -> String {
-        let mut ids: Vec<String> =
-            self.chain(id).filter(|scope| scope.id != ScopeId::Platform).map(|scope| scope.id.to_string()).collect();
+        let mut ids: Vec<String> = self
+            .chain(id)
+            .filter(|scope| scope.id != ScopeId::Platform)
+            .map(|scope| scope.id.to_string())
+            .collect();
         ids.reverse();
         ids.join("/")
     }
 
     /// Slash-joined names from the tenant down, for people: `acme/research/ada`.
     pub fn title(&self, id: ScopeId) -> String {
-        let mut names: Vec<&str> =
-            self.chain(id).filter(|scope| scope.id != ScopeId::Platform).map(|scope| &*scope.name).collect();
+        let mut names: Vec<&str> = self
+            .chain(id)
+            .filter(|scope| scope.id != ScopeId::Platform)
+            .map(|scope| &*scope.name)
+            .collect();
         if names.is_empty() {
             return "platform".into();
         }
@@ -101,7 +109,11 @@ impl Tree {
     }
 
     pub fn children(&self, id: ScopeId) -> impl Iterator<Item = &Scope> {
-        self.children.get(&id).into_iter().flat_map(|names| names.values()).filter_map(|&child| self.get(child))
+        self.children
+            .get(&id)
+            .into_iter()
+            .flat_map(|names| names.values())
+            .filter_map(|&child| self.get(child))
     }
 
     pub fn child_named(&self, parent: ScopeId, name: &str) -> Option<ScopeId> {
@@ -128,14 +140,21 @@ impl Tree {
     }
 
     pub(crate) fn get_mut(&mut self, id: ScopeId) -> &mut Scope {
-        self.scopes.get_mut(&id).expect("INVARIANT: events name live scopes")
+        self.scopes
+            .get_mut(&id)
+            .expect("INVARIANT: events name live scopes")
     }
 
     pub(crate) fn insert(&mut self, scope: Scope) {
         if let Some(parent) = scope.parent {
-            self.children.entry(parent).or_default().insert(scope.name.clone(), scope.id);
+            self.children
+                .entry(parent)
+                .or_default()
+                .insert(scope.name.clone(), scope.id);
         }
-        if let (ScopeId::User(user), Some(identity)) = (scope.id, scope.user.as_ref().and_then(|u| u.identity.clone())) {
+        if let (ScopeId::User(user), Some(identity)) =
+            (scope.id, scope.user.as_ref().and_then(|u| u.identity.clone()))
+        {
             let users = self.identities.entry(identity).or_default();
             users.push(user);
             users.sort_unstable();
@@ -144,14 +163,18 @@ impl Tree {
     }
 
     pub(crate) fn remove(&mut self, id: ScopeId) -> Scope {
-        let scope = self.scopes.remove(&id).expect("INVARIANT: events name live scopes");
+        let scope = self
+            .scopes
+            .remove(&id)
+            .expect("INVARIANT: events name live scopes");
         self.unlist(scope.parent, &scope.name);
-        if let (ScopeId::User(user), Some(identity)) = (id, scope.user.as_ref().and_then(|u| u.identity.as_ref())) {
-            if let Some(users) = self.identities.get_mut(identity) {
-                users.retain(|&other| other != user);
-                if users.is_empty() {
-                    self.identities.remove(identity);
-                }
+        if let (ScopeId::User(user), Some(identity)) =
+            (id, scope.user.as_ref().and_then(|u| u.identity.as_ref()))
+            && let Some(users) = self.identities.get_mut(identity)
+        {
+            users.retain(|&other| other != user);
+            if users.is_empty() {
+                self.identities.remove(identity);
             }
         }
         scope
@@ -169,7 +192,10 @@ impl Tree {
 
     /// Re-hangs a scope; the caller has moved its counts along the two chains.
     pub(crate) fn rehang(&mut self, id: ScopeId, parent: ScopeId) {
-        let scope = self.scopes.get_mut(&id).expect("INVARIANT: events name live scopes");
+        let scope = self
+            .scopes
+            .get_mut(&id)
+            .expect("INVARIANT: events name live scopes");
         let old = scope.parent.replace(parent);
         let name = scope.name.clone();
         self.unlist(old, &name);

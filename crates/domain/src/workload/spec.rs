@@ -67,7 +67,15 @@ pub struct Demand {
 
 impl Default for Demand {
     fn default() -> Self {
-        Demand { gpus: 0, compute_permille: 1000, vram_mib: 0, class: None, cpu_milli: 1000, memory_mib: 512, isolation: Isolation::Guarded }
+        Demand {
+            gpus: 0,
+            compute_permille: 1000,
+            vram_mib: 0,
+            class: None,
+            cpu_milli: 1000,
+            memory_mib: 512,
+            isolation: Isolation::Guarded,
+        }
     }
 }
 
@@ -82,31 +90,55 @@ impl Demand {
 
     fn check(&self) -> Result<(), Refusal> {
         if self.gpus > MAX_GPUS {
-            return Err(Refusal::invalid("/demand/gpus", format!("a job has at most {MAX_GPUS} GPUs")));
+            return Err(Refusal::invalid(
+                "/demand/gpus",
+                format!("a job has at most {MAX_GPUS} GPUs"),
+            ));
         }
         if self.compute_permille == 0 || self.compute_permille > 1000 {
-            return Err(Refusal::invalid("/demand/compute_permille", "a share is 1 to 1000 thousandths of a GPU"));
+            return Err(Refusal::invalid(
+                "/demand/compute_permille",
+                "a share is 1 to 1000 thousandths of a GPU",
+            ));
         }
         if self.gpus > 0 && self.compute_permille < 1000 && self.vram_mib == 0 {
-            return Err(Refusal::invalid("/demand/vram_mib", "a slice needs its VRAM said; only a whole GPU comes with all of it"));
+            return Err(Refusal::invalid(
+                "/demand/vram_mib",
+                "a slice needs its VRAM said; only a whole GPU comes with all of it",
+            ));
         }
         if self.isolation == Isolation::Exclusive && self.gpus > 0 && self.compute_permille < 1000 {
-            return Err(Refusal::invalid("/demand/isolation", "only a whole GPU is exclusive; ask for 1000 thousandths"));
+            return Err(Refusal::invalid(
+                "/demand/isolation",
+                "only a whole GPU is exclusive; ask for 1000 thousandths",
+            ));
         }
         if self.gpus == 0 && self.class.is_some() {
-            return Err(Refusal::invalid("/demand/class", "a GPU class without a GPU; ask for at least one"));
+            return Err(Refusal::invalid(
+                "/demand/class",
+                "a GPU class without a GPU; ask for at least one",
+            ));
         }
         if self.gpus == 0 && self.vram_mib > 0 {
-            return Err(Refusal::invalid("/demand/vram_mib", "VRAM without a GPU; ask for at least one"));
+            return Err(Refusal::invalid(
+                "/demand/vram_mib",
+                "VRAM without a GPU; ask for at least one",
+            ));
         }
         if self.vram_mib > 1 << 40 || self.memory_mib > 1 << 40 {
             return Err(Refusal::invalid("/demand", "more memory than any machine has"));
         }
         if self.cpu_milli == 0 {
-            return Err(Refusal::invalid("/demand/cpu_milli", "a job needs some CPU, at least 1 thousandth of a core"));
+            return Err(Refusal::invalid(
+                "/demand/cpu_milli",
+                "a job needs some CPU, at least 1 thousandth of a core",
+            ));
         }
         if self.memory_mib == 0 {
-            return Err(Refusal::invalid("/demand/memory_mib", "a job needs some memory, at least 1 MiB"));
+            return Err(Refusal::invalid(
+                "/demand/memory_mib",
+                "a job needs some memory, at least 1 MiB",
+            ));
         }
         if let Some(class) = &self.class {
             name::check(class, "/demand/class")?;
@@ -165,8 +197,21 @@ fn default_max_attempts() -> u32 {
 
 /// Variables that would let a job choose its own devices or slip code in front of its libraries.
 fn is_reserved_variable(name: &str) -> bool {
-    const PREFIXES: [&str; 13] =
-        ["LD_", "VK_", "ONEAPI_", "TENURE_", "CUDA_", "NVIDIA_", "ROCR_", "HIP_", "ZE_", "OCL_ICD_", "OPENCL_", "GPU_DEVICE_", "GLIBC_TUNABLES"];
+    const PREFIXES: [&str; 13] = [
+        "LD_",
+        "VK_",
+        "ONEAPI_",
+        "TENURE_",
+        "CUDA_",
+        "NVIDIA_",
+        "ROCR_",
+        "HIP_",
+        "ZE_",
+        "OCL_ICD_",
+        "OPENCL_",
+        "GPU_DEVICE_",
+        "GLIBC_TUNABLES",
+    ];
     PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
@@ -176,10 +221,16 @@ fn check_variable(name: &str, field: &'static str) -> Result<(), Refusal> {
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         && !name.as_bytes()[0].is_ascii_digit();
     if !fine {
-        return Err(Refusal::invalid(field, "a variable name is ASCII letters, digits and '_', not starting with a digit"));
+        return Err(Refusal::invalid(
+            field,
+            "a variable name is ASCII letters, digits and '_', not starting with a digit",
+        ));
     }
     if is_reserved_variable(name) {
-        return Err(Refusal::invalid(field, format!("{name} is set by Tenure, or would bypass it, and cannot be given")));
+        return Err(Refusal::invalid(
+            field,
+            format!("{name} is set by Tenure, or would bypass it, and cannot be given"),
+        ));
     }
     Ok(())
 }
@@ -192,13 +243,26 @@ impl JobSpec {
             return Err(Refusal::invalid("/command", "a job needs a command"));
         }
         if self.command.iter().map(|part| part.len() + 1).sum::<usize>() > MAX_COMMAND_BYTES {
-            return Err(Refusal::invalid("/command", format!("the command is longer than {MAX_COMMAND_BYTES} bytes; put a script in a volume")));
+            return Err(Refusal::invalid(
+                "/command",
+                format!("the command is longer than {MAX_COMMAND_BYTES} bytes; put a script in a volume"),
+            ));
         }
         if self.command.iter().any(|part| part.contains('\0')) {
             return Err(Refusal::invalid("/command", "the command has a NUL byte"));
         }
-        if self.env.iter().chain(&self.secrets).map(|(k, v)| k.len() + v.len() + 2).sum::<usize>() > MAX_ENV_BYTES {
-            return Err(Refusal::invalid("/env", format!("the environment is larger than {MAX_ENV_BYTES} bytes")));
+        if self
+            .env
+            .iter()
+            .chain(&self.secrets)
+            .map(|(k, v)| k.len() + v.len() + 2)
+            .sum::<usize>()
+            > MAX_ENV_BYTES
+        {
+            return Err(Refusal::invalid(
+                "/env",
+                format!("the environment is larger than {MAX_ENV_BYTES} bytes"),
+            ));
         }
         for (variable, value) in &self.env {
             check_variable(variable, "/env")?;
@@ -210,23 +274,37 @@ impl JobSpec {
             check_variable(variable, "/secrets")?;
             name::check(secret, "/secrets")?;
             if self.env.contains_key(variable) {
-                return Err(Refusal::invalid("/secrets", format!("{variable} is given both as env and as secret")));
+                return Err(Refusal::invalid(
+                    "/secrets",
+                    format!("{variable} is given both as env and as secret"),
+                ));
             }
         }
         if let Some(workdir) = &self.workdir {
-            let plain = workdir.starts_with('/') && !workdir.split('/').any(|part| part == "..") && !workdir.contains(char::is_control);
+            let plain = workdir.starts_with('/')
+                && !workdir.split('/').any(|part| part == "..")
+                && !workdir.contains(char::is_control);
             if !plain || workdir.len() > 4096 {
-                return Err(Refusal::invalid("/workdir", "a working directory is an absolute path without '..'"));
+                return Err(Refusal::invalid(
+                    "/workdir",
+                    "a working directory is an absolute path without '..'",
+                ));
             }
         }
         if let Some(sku) = &self.sku {
             name::check(sku, "/sku")?;
         }
         if self.run_time_s == 0 || self.run_time_s > MAX_RUN_TIME_S {
-            return Err(Refusal::invalid("/run_time_s", format!("a run time is 1 to {MAX_RUN_TIME_S} seconds")));
+            return Err(Refusal::invalid(
+                "/run_time_s",
+                format!("a run time is 1 to {MAX_RUN_TIME_S} seconds"),
+            ));
         }
         if self.grace_s > 3600 {
-            return Err(Refusal::invalid("/grace_s", "a grace period is at most 3600 seconds"));
+            return Err(Refusal::invalid(
+                "/grace_s",
+                "a grace period is at most 3600 seconds",
+            ));
         }
         if self.max_attempts == 0 || self.max_attempts > 100 {
             return Err(Refusal::invalid("/max_attempts", "a job is tried 1 to 100 times"));
@@ -249,7 +327,15 @@ impl JobSpec {
         let mut amounts = Amounts::default();
         for of in self.counted_as(class) {
             let counted = plain.iter().filter(|(_, amount)| *amount > 0);
-            amounts.0.extend(counted.map(|&(resource, amount)| (Meter { resource, of: of.clone() }, amount)));
+            amounts.0.extend(counted.map(|&(resource, amount)| {
+                (
+                    Meter {
+                        resource,
+                        of: of.clone(),
+                    },
+                    amount,
+                )
+            }));
         }
         amounts
     }

@@ -548,6 +548,29 @@ fn a_node_speaks_for_itself_alone() {
     for wish in refused {
         assert!(world.act(Actor::Node(node), wish.clone()).is_err(), "{wish:?}");
     }
+    // Of another node's work it may say nothing, whether it names that node or itself.
+    let lab = world.tenant("third");
+    let user = world.user(lab, "ada", Some(Role::Member));
+    let job = world.submit(user, spec("theirs", cpu(100), 100)).expect("taken");
+    let (allocation, home) = world.allocation(job).expect("it started");
+    let stranger = if home == node { other } else { node };
+    world.pass_s(5);
+    for named in [home, stranger] {
+        let observe = Wish::Observe {
+            node: named,
+            allocation,
+            observation: Observation::Vanished,
+        };
+        assert_eq!(
+            world.act(Actor::Node(stranger), observe),
+            Err(tenure_domain::Refusal::not_found())
+        );
+        let meter = Wish::Meter {
+            node: named,
+            ran: vec![(allocation, 5000)],
+        };
+        assert_eq!(world.act(Actor::Node(stranger), meter), Ok(vec![]));
+    }
     let owner = world.root;
     for wish in [
         Wish::Schedule {

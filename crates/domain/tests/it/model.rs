@@ -30,9 +30,12 @@ struct Work {
     owner: UserId,
     spec: JobSpec,
     /// What it uses by meter, the groups it counts in, and what is left of its hold.
-    running: Option<(Vec<(String, u64)>, Vec<String>, i128, u128)>,
+    running: Option<Running>,
     given: Option<Given>,
 }
+
+/// Use by meter, groups, money and GPU time left.
+type Running = (Vec<(String, u64)>, Vec<String>, i128, u128);
 
 struct Given {
     id: AllocationId,
@@ -561,7 +564,7 @@ impl Model {
                 };
                 self.work(*job).given = Some(given);
             }
-            Event::UsageMetered { charges, .. } => {
+            Event::UsageMetered { node, charges } => {
                 for charge in charges {
                     let (owner, id) = (
                         self.work(charge.job).owner,
@@ -572,6 +575,8 @@ impl Model {
                         Some(charge.allocation),
                         "a charge is of the job's own allocation"
                     );
+                    let on = self.work(charge.job).given.as_ref().map(|given| given.node);
+                    assert_eq!(on, Some(*node), "a node charges for its own work");
                     let scopes = self.up(ScopeId::User(owner));
                     let running = self
                         .work(charge.job)
@@ -631,9 +636,19 @@ impl Model {
     }
 
     fn over(&self, scope: ScopeId, budget: &Budget, now: Time) -> Option<(Budget, i128, u128)> {
+        self.over_of(&self.below(scope), scope, budget, now)
+    }
+
+    fn over_of(
+        &self,
+        below: &[&Work],
+        scope: ScopeId,
+        budget: &Budget,
+        now: Time,
+    ) -> Option<(Budget, i128, u128)> {
         let group = limit_of(budget);
         let (held, spent) = (
-            self.held(&self.below(scope), &group),
+            self.held(below, &group),
             self.spent(scope, &group, budget.period, now),
         );
         let (money, gpu_ms) = (held.0 + spent.0, held.1 + spent.1);
@@ -646,9 +661,20 @@ impl Model {
 
     /// No scope is above a limit unless the limit was cut below its use, and then its use only falls.
     pub fn check(&mut self, state: &State, now: Time) {
+        let above_each: Vec<Vec<ScopeId>> = self
+            .works
+            .iter()
+            .map(|work| self.up(ScopeId::User(work.owner)))
+            .collect();
         let mut news = Vec::new();
         for place in &self.places {
-            let below = self.below(place.id);
+            let below: Vec<&Work> = self
+                .works
+                .iter()
+                .zip(&above_each)
+                .filter(|(_, up)| up.contains(&place.id))
+                .map(|(work, _)| work)
+                .collect();
             let scope = state.tree.get(place.id).expect("the state knows the scope");
             let mut above = Vec::new();
             for (meter, limit) in &place.quota {
@@ -694,7 +720,7 @@ impl Model {
                     place.id,
                     budget.period.as_str()
                 );
-                if let Some(over) = self.over(place.id, budget, now) {
+                if let Some(over) = self.over_of(&below, place.id, budget, now) {
                     let last = place.passed.iter().find(|(known, ..)| known == budget);
                     let falls = last.is_some_and(|(_, money, gpu_ms)| {
                         let money_over = budget

@@ -10,12 +10,10 @@ use tenure_domain::ledger::price::{ClassPrice, Prices};
 use tenure_domain::meter::Amounts;
 use tenure_domain::schedule::fleet::{GpuFacts, Inventory};
 use tenure_domain::state::Retired;
-use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::key::Digest;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::Role;
 use tenure_domain::tenancy::scope::{ScopeId, UserKind};
-use tenure_domain::time::Period;
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::spec::{Demand, Isolation, JobSpec};
 use tenure_domain::{Actor, Command, Event, Refusal, State, Time, Wish, decide};
@@ -286,28 +284,6 @@ impl World {
             revision: None,
         })
         .expect("a quota");
-    }
-
-    pub fn budget(
-        &mut self,
-        scope: ScopeId,
-        period: Period,
-        money_micros: Option<u64>,
-        gpu_seconds: Option<u64>,
-    ) {
-        let budgets = vec![Budget {
-            period,
-            class: None,
-            sku: None,
-            money_micros,
-            gpu_seconds,
-        }];
-        self.root(Wish::SetBudgets {
-            scope,
-            budgets,
-            revision: None,
-        })
-        .expect("a budget");
     }
 
     pub fn policy(&mut self, scope: ScopeId, policy: Policy) {

@@ -445,7 +445,7 @@ unsafe extern "C" fn shm_lock(
         let exclusive = flags & ffi::SQLITE_SHM_EXCLUSIVE != 0;
         let free = slots.clone().all(|slot| {
             let owned = node.shm_exclusive[slot].is_some_and(|owner| owner != id);
-            !owned && !(exclusive && node.shm_shared[slot].iter().any(|other| *other != id))
+            !(owned || exclusive && node.shm_shared[slot].iter().any(|other| *other != id))
         });
         if free {
             for slot in slots {

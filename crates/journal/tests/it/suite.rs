@@ -14,6 +14,7 @@ both!(
     a_batch_without_events_keeps_its_rows,
     reopening_goes_on_where_it_ended,
     a_dropped_append_leaves_the_journal_sound,
+    damaged_rows_beside_the_chain_are_found,
 );
 
 async fn an_empty_journal_opens(place: Place) {
@@ -315,4 +316,58 @@ async fn a_dropped_append_leaves_the_journal_sound(place: Place) {
     drop(journal);
     let report = open().await.verify(VerifyOptions::default()).await.unwrap();
     assert!(report.is_sound(), "{report:?}");
+}
+
+async fn damaged_rows_beside_the_chain_are_found(place: Place) {
+    let mut journal = place.open().await;
+    let history = (0..1_500).map(|n| row("job", n, "ten_a", 1)).collect();
+    let keys = (0..1_500).map(|n| key(&format!("k{n}"), 1)).collect();
+    journal
+        .append(Batch {
+            entries: vec![entry(1)],
+            history,
+            keys,
+        })
+        .await
+        .unwrap();
+    assert!(journal.verify(VerifyOptions::default()).await.unwrap().is_sound());
+    let damages = [
+        ("history", "body = '{}'", "id = 'job_1400'"),
+        ("history", "at_ms = 2", "id = 'job_0003'"),
+        ("history", "scope = 'ten_b'", "id = 'job_0003'"),
+        ("idempotency", "status = 500", "key = 'k7'"),
+        ("idempotency", "reply = ''", "key = 'k999'"),
+    ];
+    let mut meddler = place.meddle().await;
+    for (table, change, which) in damages {
+        meddler
+            .run(
+                &format!("CREATE TABLE keep AS SELECT * FROM {table} WHERE {which}"),
+                &[],
+            )
+            .await;
+        meddler
+            .run(&format!("UPDATE {table} SET {change} WHERE {which}"), &[])
+            .await;
+        let report = journal.verify(VerifyOptions::default()).await.unwrap();
+        assert!(report.damaged_row.is_some() && !report.is_sound(), "{change}");
+        if table == "history" {
+            assert_eq!(
+                journal
+                    .history("job", None, None, 2_000)
+                    .await
+                    .unwrap_err()
+                    .code(),
+                "journal_corrupt"
+            );
+        }
+        meddler
+            .run(&format!("DELETE FROM {table} WHERE {which}"), &[])
+            .await;
+        meddler
+            .run(&format!("INSERT INTO {table} SELECT * FROM keep"), &[])
+            .await;
+        meddler.run("DROP TABLE keep", &[]).await;
+    }
+    assert!(journal.verify(VerifyOptions::default()).await.unwrap().is_sound());
 }

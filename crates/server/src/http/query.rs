@@ -20,7 +20,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Shared>> for Query<T> {
         let fields = pairs(parts.uri.query().unwrap_or_default())?;
         strict::from_texts(&Value::Object(fields))
             .map(Query)
-            .map_err(|fault| Fail::invalid(fault.name(), fault.message))
+            .map_err(|fault| Fail::invalid(fault.name().to_owned(), fault.message))
     }
 }
 

@@ -16,10 +16,9 @@ use super::demo::Demo;
 use crate::controller::{Controller, NotDone};
 use crate::keyring::random;
 
-/// The owner's token file, and whether it was made just now.
+/// Where the owner's token is.
 pub struct Founded {
     pub token_file: PathBuf,
-    pub fresh: bool,
 }
 
 /// A new API key and its digest.
@@ -40,14 +39,14 @@ pub(super) async fn wish(controller: &Controller, by: Actor, wish: Wish) -> Resu
 pub async fn found(controller: &Controller, data_dir: &Path) -> Result<Founded, UpError> {
     let token_file = data_dir.join("owner.token");
     if !controller.view().read().tree.is_empty() {
-        return Ok(Founded { token_file, fresh: false });
+        return Ok(Founded { token_file });
     }
     let (token, digest) = new_key();
     // The file first: a platform whose owner's token was lost in a crash could not be entered.
     write_secret(&token_file, token.reveal()).map_err(|error| UpError::DataDir(token_file.clone(), error))?;
     let found = Wish::Found { platform: "tenure".into(), owner: "owner".into(), key: digest, prices: Prices::default() };
     wish(controller, Actor::System, found).await?;
-    Ok(Founded { token_file, fresh: true })
+    Ok(Founded { token_file })
 }
 
 /// Writes a file only its owner may read, whole or not at all.

@@ -20,20 +20,42 @@ impl Case<'_> {
     pub(crate) fn grant_role(&self, scope: ScopeId, user: UserId, role: Role) -> Result<Vec<Event>, Refusal> {
         self.may(Action::RoleGrant, scope)?;
         let home = ScopeId::User(user);
-        self.may(Action::ScopeRead, home).map_err(|_| Refusal::invalid("/user", "there is no such user here"))?;
+        self.may(Action::ScopeRead, home)
+            .map_err(|_| Refusal::invalid("/user", "there is no such user here"))?;
         self.may_grant(scope, role)?;
         let home_tenant = self.state.tree.tenant_of(home);
         if home_tenant.is_some() && home_tenant != self.state.tree.tenant_of(scope) {
-            return Err(Refusal::invalid("/user", "a tenant's user can hold roles only inside that tenant"));
+            return Err(Refusal::invalid(
+                "/user",
+                "a tenant's user can hold roles only inside that tenant",
+            ));
         }
         if scope.level() == crate::tenancy::scope::Level::User {
-            return Err(Refusal::invalid("/scope", "roles are granted at the platform, a tenant or a subscriber"));
+            return Err(Refusal::invalid(
+                "/scope",
+                "roles are granted at the platform, a tenant or a subscriber",
+            ));
         }
-        let held = self.state.tree.find(scope)?.roles.get(&user).is_some_and(|roles| roles.contains(&role));
-        Ok(if held { vec![] } else { vec![Event::RoleGranted { scope, user, role }] })
+        let held = self
+            .state
+            .tree
+            .find(scope)?
+            .roles
+            .get(&user)
+            .is_some_and(|roles| roles.contains(&role));
+        Ok(if held {
+            vec![]
+        } else {
+            vec![Event::RoleGranted { scope, user, role }]
+        })
     }
 
-    pub(crate) fn revoke_role(&self, scope: ScopeId, user: UserId, role: Role) -> Result<Vec<Event>, Refusal> {
+    pub(crate) fn revoke_role(
+        &self,
+        scope: ScopeId,
+        user: UserId,
+        role: Role,
+    ) -> Result<Vec<Event>, Refusal> {
         self.may(Action::RoleGrant, scope)?;
         self.may_grant(scope, role)?;
         let place = self.state.tree.find(scope)?;
@@ -46,7 +68,14 @@ impl Case<'_> {
         Ok(vec![Event::RoleRevoked { scope, user, role }])
     }
 
-    pub(crate) fn create_key(&mut self, user: UserId, label: &str, digest: Digest, expires: Option<Time>, allow: Option<&BTreeSet<Action>>) -> Result<Vec<Event>, Refusal> {
+    pub(crate) fn create_key(
+        &mut self,
+        user: UserId,
+        label: &str,
+        digest: Digest,
+        expires: Option<Time>,
+        allow: Option<&BTreeSet<Action>>,
+    ) -> Result<Vec<Event>, Refusal> {
         self.may(Action::KeyManage, ScopeId::User(user))?;
         self.may_become(user)?;
         name::check(label, "/label")?;
@@ -54,18 +83,36 @@ impl Case<'_> {
             return Err(Refusal::invalid("/expires", "the key would have expired already"));
         }
         if self.state.keys.by_digest(&digest).is_some() {
-            return Err(Refusal::new(Code::ContradictoryReport, "another key has this digest").hint("make a new key"));
+            return Err(
+                Refusal::new(Code::ContradictoryReport, "another key has this digest").hint("make a new key"),
+            );
         }
         if self.state.keys.of_user(user).count() >= MAX_KEYS_PER_USER {
-            return Err(Refusal::new(Code::WrongPhase, format!("the user has {MAX_KEYS_PER_USER} keys already")).hint("revoke some first"));
+            return Err(Refusal::new(
+                Code::WrongPhase,
+                format!("the user has {MAX_KEYS_PER_USER} keys already"),
+            )
+            .hint("revoke some first"));
         }
         // A limited key cannot make itself an unlimited one.
-        if let crate::actor::Actor::User { allow: Some(mine), .. } = &self.command.by {
-            if allow.is_none_or(|asked| !asked.is_subset(mine)) {
-                return Err(grant_exceeds("the key in use is limited, and a new one may not allow more"));
-            }
+        if let crate::actor::Actor::User {
+            allow: Some(mine), ..
+        } = &self.command.by
+            && allow.is_none_or(|asked| !asked.is_subset(mine))
+        {
+            return Err(grant_exceeds(
+                "the key in use is limited, and a new one may not allow more",
+            ));
         }
-        let key = Key { id: KeyId(self.ids.take()), user, label: label.into(), digest, created: self.command.at, expires, allow: allow.cloned() };
+        let key = Key {
+            id: KeyId(self.ids.take()),
+            user,
+            label: label.into(),
+            digest,
+            created: self.command.at,
+            expires,
+            allow: allow.cloned(),
+        };
         Ok(vec![Event::KeyCreated { key }])
     }
 

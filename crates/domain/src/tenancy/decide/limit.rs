@@ -21,56 +21,144 @@ impl Case<'_> {
         let place = self.state.tree.find(scope)?;
         self.may(action, place.parent.unwrap_or(scope))?;
         match revision {
-            Some(read) if read != place.revision => Err(Refusal::new(Code::RevisionMismatch, "the scope was changed since you read it").hint("read it again and repeat the change")),
+            Some(read) if read != place.revision => Err(Refusal::new(
+                Code::RevisionMismatch,
+                "the scope was changed since you read it",
+            )
+            .hint("read it again and repeat the change")),
             _ => Ok(place),
         }
     }
 
-    pub(crate) fn set_quota(&self, scope: ScopeId, quota: &Amounts, revision: Option<u64>) -> Result<Vec<Event>, Refusal> {
+    pub(crate) fn set_quota(
+        &self,
+        scope: ScopeId,
+        quota: &Amounts,
+        revision: Option<u64>,
+    ) -> Result<Vec<Event>, Refusal> {
         let place = self.may_limit(Action::QuotaSet, scope, revision)?;
         if quota.0.len() > MAX_LIMITS {
-            return Err(Refusal::invalid("", format!("a quota has at most {MAX_LIMITS} meters")));
+            return Err(Refusal::invalid(
+                "",
+                format!("a quota has at most {MAX_LIMITS} meters"),
+            ));
         }
-        Ok(if place.quota == *quota { vec![] } else { vec![Event::QuotaSet { scope, quota: quota.clone() }] })
+        Ok(if place.quota == *quota {
+            vec![]
+        } else {
+            vec![Event::QuotaSet {
+                scope,
+                quota: quota.clone(),
+            }]
+        })
     }
 
-    pub(crate) fn set_budgets(&self, scope: ScopeId, budgets: &[Budget], revision: Option<u64>) -> Result<Vec<Event>, Refusal> {
+    pub(crate) fn set_budgets(
+        &self,
+        scope: ScopeId,
+        budgets: &[Budget],
+        revision: Option<u64>,
+    ) -> Result<Vec<Event>, Refusal> {
         let place = self.may_limit(Action::BudgetSet, scope, revision)?;
         if budgets.len() > MAX_LIMITS {
-            return Err(Refusal::invalid("", format!("a scope has at most {MAX_LIMITS} budgets")));
+            return Err(Refusal::invalid(
+                "",
+                format!("a scope has at most {MAX_LIMITS} budgets"),
+            ));
         }
         for (i, budget) in budgets.iter().enumerate() {
-            budget.class.as_deref().map_or(Ok(()), |class| name::check(class, "/class"))?;
-            budget.sku.as_deref().map_or(Ok(()), |sku| name::check(sku, "/sku"))?;
+            budget
+                .class
+                .as_deref()
+                .map_or(Ok(()), |class| name::check(class, "/class"))?;
+            budget
+                .sku
+                .as_deref()
+                .map_or(Ok(()), |sku| name::check(sku, "/sku"))?;
             if budget.class.is_some() && budget.sku.is_some() {
-                return Err(Refusal::invalid(format!("/{i}"), "a budget is for one class, one SKU, or everything"));
+                return Err(Refusal::invalid(
+                    format!("/{i}"),
+                    "a budget is for one class, one SKU, or everything",
+                ));
             }
             if budget.money_micros.is_none() && budget.gpu_seconds.is_none() {
-                return Err(Refusal::invalid(format!("/{i}"), "a budget limits money, GPU time or both"));
+                return Err(Refusal::invalid(
+                    format!("/{i}"),
+                    "a budget limits money, GPU time or both",
+                ));
             }
-            if budget.money_micros.is_some_and(|money| i64::try_from(money).is_err()) {
-                return Err(Refusal::invalid(format!("/{i}/money_micros"), "the amount is too large"));
+            if budget
+                .money_micros
+                .is_some_and(|money| i64::try_from(money).is_err())
+            {
+                return Err(Refusal::invalid(
+                    format!("/{i}/money_micros"),
+                    "the amount is too large",
+                ));
             }
-            if budgets[..i].iter().any(|other| other.period == budget.period && other.of() == budget.of()) {
-                return Err(Refusal::invalid(format!("/{i}"), "two budgets for the same period and group"));
+            if budgets[..i]
+                .iter()
+                .any(|other| other.period == budget.period && other.of() == budget.of())
+            {
+                return Err(Refusal::invalid(
+                    format!("/{i}"),
+                    "two budgets for the same period and group",
+                ));
             }
         }
-        Ok(if place.budgets == budgets { vec![] } else { vec![Event::BudgetsSet { scope, budgets: budgets.to_vec() }] })
+        Ok(if place.budgets == budgets {
+            vec![]
+        } else {
+            vec![Event::BudgetsSet {
+                scope,
+                budgets: budgets.to_vec(),
+            }]
+        })
     }
 
-    pub(crate) fn set_policy(&self, scope: ScopeId, policy: &Policy, revision: Option<u64>) -> Result<Vec<Event>, Refusal> {
+    pub(crate) fn set_policy(
+        &self,
+        scope: ScopeId,
+        policy: &Policy,
+        revision: Option<u64>,
+    ) -> Result<Vec<Event>, Refusal> {
         let place = self.may_limit(Action::PolicySet, scope, revision)?;
         policy.check()?;
-        Ok(if place.policy == *policy { vec![] } else { vec![Event::PolicySet { scope, policy: policy.clone() }] })
+        Ok(if place.policy == *policy {
+            vec![]
+        } else {
+            vec![Event::PolicySet {
+                scope,
+                policy: policy.clone(),
+            }]
+        })
     }
 
-    pub(crate) fn set_rules(&self, scope: ScopeId, rules: &str, revision: Option<u64>) -> Result<Vec<Event>, Refusal> {
+    pub(crate) fn set_rules(
+        &self,
+        scope: ScopeId,
+        rules: &str,
+        revision: Option<u64>,
+    ) -> Result<Vec<Event>, Refusal> {
         let place = self.may_limit(Action::PolicySet, scope, revision)?;
         let parsed = Rules::parse(rules)?;
-        if self.command.by.user_id().is_some_and(|user| locks_out(&parsed, &self.state.tree, user, scope, self.command.at)) {
-            return Err(Refusal::new(Code::InvalidRule, "the rules would keep you from ever changing them again").field("/rules")
-                .hint("forbid less: leave scope_read and policy_set to yourself"));
+        if self
+            .command
+            .by
+            .user_id()
+            .is_some_and(|user| locks_out(&parsed, &self.state.tree, user, scope, self.command.at))
+        {
+            return Err(Refusal::new(
+                Code::InvalidRule,
+                "the rules would keep you from ever changing them again",
+            )
+            .field("/rules")
+            .hint("forbid less: leave scope_read and policy_set to yourself"));
         }
-        Ok(if place.rules == parsed { vec![] } else { vec![Event::RulesSet { scope, rules: parsed }] })
+        Ok(if place.rules == parsed {
+            vec![]
+        } else {
+            vec![Event::RulesSet { scope, rules: parsed }]
+        })
     }
 }

@@ -9,18 +9,39 @@ use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
 
 impl Case<'_> {
-    pub(crate) fn store_secret(&self, scope: ScopeId, name: &str, secret: SecretId) -> Result<Vec<Event>, Refusal> {
+    pub(crate) fn store_secret(
+        &self,
+        scope: ScopeId,
+        name: &str,
+        secret: SecretId,
+    ) -> Result<Vec<Event>, Refusal> {
         self.may(Action::SecretWrite, scope)?;
         name::check(name, "/name")?;
         let replaced = self.state.secrets.get(&(scope, name.to_owned()));
-        let erased = replaced.map(|&old| Event::SecretErased { scope, name: name.into(), secret: old });
-        let stored = Event::SecretStored { scope, name: name.into(), secret };
+        let erased = replaced.map(|&old| Event::SecretErased {
+            scope,
+            name: name.into(),
+            secret: old,
+        });
+        let stored = Event::SecretStored {
+            scope,
+            name: name.into(),
+            secret,
+        };
         Ok(erased.into_iter().chain([stored]).collect())
     }
 
     pub(crate) fn erase_secret(&self, scope: ScopeId, name: &str) -> Result<Vec<Event>, Refusal> {
         self.may(Action::SecretWrite, scope)?;
-        let secret = self.state.secrets.get(&(scope, name.to_owned())).ok_or_else(Refusal::not_found)?;
-        Ok(vec![Event::SecretErased { scope, name: name.into(), secret: *secret }])
+        let secret = self
+            .state
+            .secrets
+            .get(&(scope, name.to_owned()))
+            .ok_or_else(Refusal::not_found)?;
+        Ok(vec![Event::SecretErased {
+            scope,
+            name: name.into(),
+            secret: *secret,
+        }])
     }
 }

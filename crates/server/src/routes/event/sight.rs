@@ -1,0 +1,134 @@
+//! Which events a caller sees: those about places and jobs it may look at, asked on the present state. What has
+//! left the state is looked up in history, once.
+
+use std::collections::HashMap;
+
+use tenure_domain::event::Subject;
+use tenure_domain::id::{JobId, KeyId, UserId};
+use tenure_domain::tenancy::role::Action;
+use tenure_domain::tenancy::scope::ScopeId;
+use tenure_domain::workload::job::DoneJob;
+use tenure_domain::{Event, State};
+
+use super::super::past;
+use crate::auth::Caller;
+use crate::http::Shared;
+
+/// Answers of history kept; beyond it all are forgotten and asked again.
+const MAX_KNOWN: usize = 10_000;
+
+/// Where something is that an event speaks of.
+#[derive(Clone)]
+enum Place {
+    Live(ScopeId),
+    /// It left the state; this is the path it stood at.
+    Past(ScopeId, String),
+    /// Nothing is known of it.
+    Unknown,
+}
+
+pub(super) struct Sight {
+    caller: Caller,
+    /// Only events of this scope and below.
+    within: Option<ScopeId>,
+    ended: HashMap<JobId, Place>,
+    closed: HashMap<ScopeId, Place>,
+    keys: HashMap<KeyId, UserId>,
+}
+
+impl Sight {
+    pub fn new(caller: Caller, within: Option<ScopeId>) -> Sight {
+        Sight { caller, within, ended: HashMap::new(), closed: HashMap::new(), keys: HashMap::new() }
+    }
+
+    /// None where history could not be asked.
+    pub async fn sees(&mut self, shared: &Shared, event: &Event) -> Option<bool> {
+        if let Event::KeyCreated { key } = event {
+            bounded(&mut self.keys).insert(key.id, key.user);
+        }
+        let place = match event.subject() {
+            Subject::Platform => Place::Live(ScopeId::Platform),
+            Subject::Scope(scope) => self.scope(shared, scope).await?,
+            Subject::Key(key) => match self.user_of(shared, key) {
+                Some(user) => self.scope(shared, ScopeId::User(user)).await?,
+                None => Place::Unknown,
+            },
+            Subject::Job(job) => self.job(shared, job).await?,
+        };
+        let state = shared.app.controller.view().read();
+        Some(self.is_within(&state, &place) && wanted(event).iter().any(|&action| self.may(&state, action, &place)))
+    }
+
+    fn may(&self, state: &State, action: Action, place: &Place) -> bool {
+        match place {
+            Place::Live(scope) => self.caller.may(state, action, *scope).is_ok(),
+            Place::Past(owner, path) => past::may(&self.caller, state, action, *owner, path).is_ok(),
+            Place::Unknown => self.caller.may(state, Action::EventRead, ScopeId::Platform).is_ok(),
+        }
+    }
+
+    fn is_within(&self, state: &State, place: &Place) -> bool {
+        let Some(within) = self.within.filter(|within| *within != ScopeId::Platform) else { return true };
+        match place {
+            Place::Live(scope) => state.tree.is_within(*scope, within),
+            Place::Past(_, path) => path.split('/').any(|step| step == within.to_string()),
+            Place::Unknown => false,
+        }
+    }
+
+    fn user_of(&self, shared: &Shared, key: KeyId) -> Option<UserId> {
+        let state = shared.app.controller.view().read();
+        state.keys.get(key).map(|key| key.user).or_else(|| self.keys.get(&key).copied())
+    }
+
+    async fn scope(&mut self, shared: &Shared, scope: ScopeId) -> Option<Place> {
+        if shared.app.controller.view().read().tree.get(scope).is_some() {
+            return Some(Place::Live(scope));
+        }
+        if let Some(known) = self.closed.get(&scope) {
+            return Some(known.clone());
+        }
+        let row = shared.app.controller.reader().history_get("scope", &scope.to_string()).await.ok()?;
+        let place = row.map_or(Place::Unknown, |row| Place::Past(scope, row.scope));
+        bounded(&mut self.closed).insert(scope, place.clone());
+        Some(place)
+    }
+
+    async fn job(&mut self, shared: &Shared, job: JobId) -> Option<Place> {
+        if let Some(live) = shared.app.controller.view().read().jobs.get(&job) {
+            return Some(Place::Live(ScopeId::User(live.owner)));
+        }
+        if let Some(known) = self.ended.get(&job) {
+            return Some(known.clone());
+        }
+        let row = shared.app.controller.reader().history_get("job", &job.to_string()).await.ok()?;
+        let place = row.and_then(|row| {
+            let done: DoneJob = serde_json::from_str(&row.body).ok()?;
+            Some(Place::Past(ScopeId::User(done.owner), row.scope))
+        });
+        let place = place.unwrap_or(Place::Unknown);
+        bounded(&mut self.ended).insert(job, place.clone());
+        Some(place)
+    }
+}
+
+fn bounded<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
+    if map.len() >= MAX_KNOWN {
+        map.clear();
+    }
+    map
+}
+
+/// Any of these at the event's place shows it.
+fn wanted(event: &Event) -> &'static [Action] {
+    match event {
+        Event::KeyCreated { .. } | Event::KeyRevoked { .. } => &[Action::KeyManage, Action::EventRead],
+        Event::SecretStored { .. } | Event::SecretErased { .. } => &[Action::SecretWrite, Action::EventRead],
+        Event::BudgetsSet { .. } => &[Action::CostRead, Action::EventRead],
+        _ => match event.subject() {
+            Subject::Job(_) => &[Action::JobRead, Action::EventRead],
+            Subject::Scope(_) => &[Action::ScopeRead, Action::EventRead],
+            Subject::Platform | Subject::Key(_) => &[Action::EventRead],
+        },
+    }
+}

@@ -1,0 +1,167 @@
+//! A job's log as it is written, from the node it runs or ran on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use tenure_api::channel::{LogChunk, LogStream};
+use tenure_api::v1::job::LogQuery;
+use tenure_domain::id::{AllocationId, JobId, NodeId};
+use tenure_domain::tenancy::role::Action;
+use tenure_engine::EngineError;
+
+use super::{Found, find};
+use crate::auth::Caller;
+use crate::http::Shared;
+use crate::http::fail::{Answer, Fail};
+use crate::http::path::Segments;
+use crate::http::query::Query;
+use crate::openapi::ReadProblems;
+
+const CHUNK_BYTES: u32 = 64 * 1024;
+const WAIT_MS: u32 = 5_000;
+
+/// Gives the log's bytes; with `follow`, as they are written until the job ends.
+#[utoipa::path(get, path = "/v1/jobs/{job}/logs", tag = "job", params(("job" = String, Path, description = "The job's id"), LogQuery),
+    responses((status = 200, description = "The bytes the job wrote", body = String, content_type = "text/plain"), ReadProblems))]
+pub(crate) async fn logs(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    Query(query): Query<LogQuery>,
+) -> Answer<Response> {
+    let stream = match query.stream.as_deref() {
+        None | Some("stdout") => LogStream::Stdout,
+        Some("stderr") => LogStream::Stderr,
+        Some(_) => return Err(Fail::invalid("stream", "not one of stdout, stderr")),
+    };
+    let job = path.id(0)?;
+    let place = place_of(&find(&shared, &caller, job, Action::JobRead).await?, &shared);
+    let seat = shared.streams.take(caller.user)?;
+    let (offset, follow) = (query.offset.unwrap_or(0), query.follow.unwrap_or(false));
+    let mut reading = Reading { shared, caller, job, stream, offset, follow, place, first: None, ended: false, _seat: seat };
+    reading.first = reading.next().await?;
+    let pieces = stream::unfold(reading, |mut reading| async move {
+        if let Some(bytes) = reading.first.take() {
+            return Some((Ok(bytes), reading));
+        }
+        match reading.next().await {
+            Ok(Some(bytes)) => Some((Ok(bytes), reading)),
+            Ok(None) => None,
+            // The headers are gone; all that can be said is that this is not the end.
+            Err(fail) => {
+                reading.ended = true;
+                Some((Err(std::io::Error::other(fail.problem.detail.clone())), reading))
+            }
+        }
+    });
+    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], Body::from_stream(pieces)).into_response())
+}
+
+/// Where a job's log is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// It has no node yet.
+    Waiting,
+    On(NodeId, AllocationId),
+    /// It ended without ever having had a node.
+    Nowhere,
+}
+
+fn place_of(found: &Found, shared: &Shared) -> Place {
+    match found {
+        Found::Live(job) => {
+            let state = shared.app.controller.view().read();
+            let allocation = job.allocation.and_then(|id| state.fleet.allocation(id));
+            allocation.map_or(Place::Waiting, |allocation| Place::On(allocation.node, allocation.id))
+        }
+        Found::Done { job, .. } => match (job.node, job.allocation) {
+            (Some(node), Some(allocation)) => Place::On(node, allocation),
+            _ => Place::Nowhere,
+        },
+    }
+}
+
+struct Reading {
+    shared: Arc<Shared>,
+    caller: Caller,
+    job: JobId,
+    stream: LogStream,
+    offset: u64,
+    follow: bool,
+    place: Place,
+    first: Option<Bytes>,
+    ended: bool,
+    _seat: super::super::event::Seat,
+}
+
+impl Reading {
+    /// The next piece; none at the end.
+    async fn next(&mut self) -> Answer<Option<Bytes>> {
+        while !self.ended {
+            let stands = self.caller.stands(&self.shared.app.controller.view().read());
+            if self.shared.stop.is_cancelled() || !stands {
+                return Ok(None);
+            }
+            match self.place {
+                Place::Nowhere => return Ok(None),
+                Place::Waiting if !self.follow => return Ok(None),
+                Place::Waiting => self.wait_for_a_place().await?,
+                Place::On(node, allocation) => {
+                    let chunk = self.read(node, allocation).await?;
+                    self.offset = chunk.offset + chunk.bytes.len() as u64;
+                    if chunk.end {
+                        self.after_the_end(allocation).await?;
+                    }
+                    if !chunk.bytes.is_empty() {
+                        return Ok(Some(chunk.bytes.into()));
+                    }
+                    if !self.follow {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    async fn read(&self, node: NodeId, allocation: AllocationId) -> Answer<LogChunk> {
+        let wait_ms = if self.follow { WAIT_MS } else { 0 };
+        let engine = &self.shared.app.engine;
+        engine.read_log(node, allocation, self.stream, self.offset, CHUNK_BYTES, wait_ms).await.map_err(|error| match error {
+            EngineError::Refused { .. } => Fail::not_found(),
+            passing => Fail::unavailable(format!("the log is on a node that cannot be asked now: {passing}")),
+        })
+    }
+
+    async fn wait_for_a_place(&mut self) -> Answer<()> {
+        let mut news = self.shared.app.controller.view().watch();
+        self.place = self.look().await?;
+        if self.place == Place::Waiting {
+            // Woken by any change; asked again at the latest when the caller's key may have been revoked.
+            let _ = tokio::time::timeout(Duration::from_secs(5), news.changed()).await;
+        }
+        Ok(())
+    }
+
+    /// An attempt has ended: the job has too, or goes on with another attempt and another log.
+    async fn after_the_end(&mut self, over: AllocationId) -> Answer<()> {
+        let place = self.look().await?;
+        match place {
+            Place::On(_, allocation) if allocation == over => self.ended = true,
+            Place::Nowhere => self.ended = true,
+            _ if !self.follow => self.ended = true,
+            place => (self.place, self.offset) = (place, 0),
+        }
+        Ok(())
+    }
+
+    async fn look(&self) -> Answer<Place> {
+        let found = find(&self.shared, &self.caller, self.job, Action::JobRead).await?;
+        Ok(place_of(&found, &self.shared))
+    }
+}

@@ -1,0 +1,79 @@
+//! What a job would cost and whether it would be taken, decided on the view and forgotten.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use tenure_api::v1::job::{Plan, SubmitJob};
+use tenure_domain::id::{Ids, JobId};
+use tenure_domain::schedule::pass;
+use tenure_domain::tenancy::scope::ScopeId;
+use tenure_domain::workload::spec::JobSpec;
+use tenure_domain::{Command, Event, State as Platform, Time, Wish, decide};
+
+use super::owner_of;
+use crate::auth::Caller;
+use crate::controller::now;
+use crate::http::Shared;
+use crate::http::body::JsonBody;
+use crate::http::fail::{Answer, Fail};
+use crate::openapi::ChangeProblems;
+
+/// Ids that no journal ever holds.
+const THROWAWAY: u64 = u64::MAX - Ids::BLOCK;
+
+/// Says what submitting a job would do, and does nothing.
+#[utoipa::path(post, path = "/v1/jobs/plan", tag = "job", request_body = SubmitJob, responses((status = 200, body = Plan), ChangeProblems))]
+pub(crate) async fn plan_job(State(shared): State<Arc<Shared>>, caller: Caller, body: JsonBody<SubmitJob>) -> Answer<Json<Plan>> {
+    let owner = owner_of(&caller, body.value.owner.as_deref())?;
+    let at = now();
+    let wish = Wish::Submit { owner, spec: Arc::new(body.value.spec) };
+    let command = Command { at, by: caller.actor.clone(), ids: THROWAWAY, wish };
+    let state = shared.app.controller.view().read();
+    let events = decide(&state, &command).map_err(|refusal| Fail::from(refusal).under("/spec"))?;
+    Ok(Json(read(&state, ScopeId::User(owner), &events, at)))
+}
+
+fn read(state: &Platform, owner: ScopeId, events: &[Event], at: Time) -> Plan {
+    let mut plan = Plan {
+        starts_now: false,
+        waiting: None,
+        hold_micros: 0,
+        hourly_micros: 0,
+        currency: state.prices.currency.to_string(),
+        node_name: None,
+        isolation: None,
+    };
+    for event in events {
+        match event {
+            Event::JobSubmitted { spec, .. } => estimate(state, spec, &mut plan),
+            Event::JobAdmitted { admission, .. } => {
+                plan.hourly_micros = admission.hold.hourly.0;
+                plan.hold_micros = admission.hold.left.money.0;
+            }
+            Event::JobPlaced { allocation, .. } => {
+                plan.starts_now = true;
+                plan.isolation = Some(allocation.isolation);
+                plan.node_name = state.fleet.node(allocation.node).map(|node| node.name.to_string());
+            }
+            _ => {}
+        }
+    }
+    if !plan.starts_now {
+        let spec = events.iter().find_map(|event| match event {
+            Event::JobSubmitted { spec, .. } => Some(spec),
+            _ => None,
+        });
+        let mut ids = Ids::starting_at(THROWAWAY);
+        let waits = spec.and_then(|spec| pass::start(state, owner, spec, JobId(THROWAWAY), 1, &mut ids, at).err());
+        plan.waiting = waits.map(Into::into);
+    }
+    plan
+}
+
+/// The price by the list, for a job that has no place yet.
+fn estimate(state: &Platform, spec: &JobSpec, plan: &mut Plan) {
+    let hourly = state.prices.hourly(&spec.demand, spec.demand.class.as_deref().or(Some("")), spec.demand.vram_total_mib());
+    plan.hourly_micros = hourly.0;
+    plan.hold_micros = hourly.for_ms_at_hourly((spec.run_time_s + u64::from(spec.grace_s)) * 1000).0;
+}

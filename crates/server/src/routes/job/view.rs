@@ -1,0 +1,81 @@
+//! How a job is shown.
+
+use tenure_api::v1::job::{AllocationView, JobPhase, JobView};
+use tenure_domain::State;
+use tenure_domain::id::UserId;
+use tenure_domain::tenancy::scope::ScopeId;
+use tenure_domain::workload::job::{DoneJob, Job, Phase};
+
+fn phase(phase: Phase) -> JobPhase {
+    match phase {
+        Phase::Queued => JobPhase::Queued,
+        Phase::Admitted => JobPhase::Admitted,
+        Phase::Placed => JobPhase::Placed,
+        Phase::Starting => JobPhase::Starting,
+        Phase::Running => JobPhase::Running,
+        Phase::Stopping => JobPhase::Stopping,
+    }
+}
+
+/// The owner's names; the ids it stood at where it is gone.
+pub(in crate::routes) fn owner_path(state: &State, owner: UserId, path: &str) -> String {
+    let scope = ScopeId::User(owner);
+    if state.tree.get(scope).is_some() { state.tree.title(scope) } else { path.to_owned() }
+}
+
+fn allocation(state: &State, job: &Job) -> Option<AllocationView> {
+    let allocation = state.fleet.allocation(job.allocation?)?;
+    Some(AllocationView {
+        id: allocation.id,
+        node: allocation.node,
+        node_name: state.fleet.node(allocation.node).map_or_else(String::new, |node| node.name.to_string()),
+        slices: allocation.slices.clone(),
+        isolation: allocation.isolation,
+        isolation_why: allocation.isolation_why.clone(),
+        hourly_micros: job.admission.as_ref().map_or(0, |admission| admission.hold.hourly.0),
+    })
+}
+
+pub(in crate::routes) fn live(state: &State, job: &Job) -> JobView {
+    JobView {
+        id: job.id,
+        owner: job.owner,
+        owner_path: state.tree.title(ScopeId::User(job.owner)),
+        spec: (*job.spec).clone(),
+        phase: phase(job.phase),
+        submitted: job.submitted.into(),
+        started: job.started.map(Into::into),
+        ended: None,
+        attempt: job.attempt,
+        stopping: job.stop,
+        outcome: None,
+        allocation: allocation(state, job),
+        waiting: None,
+        ran_ms: job.ran_ms,
+        charged_micros: job.charged.money.0,
+        held_micros: job.admission.as_ref().map_or(0, |admission| admission.hold.left.money.0),
+        gpu_ms: job.charged.gpu_ms,
+    }
+}
+
+pub(in crate::routes) fn done(state: &State, job: &DoneJob, path: &str) -> JobView {
+    JobView {
+        id: job.id,
+        owner: job.owner,
+        owner_path: owner_path(state, job.owner, path),
+        spec: (*job.spec).clone(),
+        phase: JobPhase::Done,
+        submitted: job.submitted.into(),
+        started: job.started.map(Into::into),
+        ended: Some(job.ended.into()),
+        attempt: job.attempts,
+        stopping: None,
+        outcome: Some(job.outcome.clone()),
+        allocation: None,
+        waiting: None,
+        ran_ms: job.ran_ms,
+        charged_micros: job.charged.money.0,
+        held_micros: 0,
+        gpu_ms: job.charged.gpu_ms,
+    }
+}
