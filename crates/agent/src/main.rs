@@ -87,7 +87,8 @@ fn main() -> ExitCode {
 
 fn run_agent(run: Run) -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TENURE_LOG").unwrap_or_else(|_| "info".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
     let ticket = match &run.join_token_file {
         Some(file) => Some(std::fs::read_to_string(file).with_context(|| format!("read the join token from {}", file.display()))?),
         None => std::env::var("TENURE_JOIN_TOKEN").ok(),

@@ -293,7 +293,7 @@ mod tests {
         );
         for (index, text) in [
             "{",
-            "[]",
+            "3",
             r#"{"profile":{}}"#,
             r#"{"profiles":{"a":{"server":"x","tokne":"y"}}}"#,
         ]

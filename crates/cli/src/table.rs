@@ -207,11 +207,9 @@ mod tests {
     use crate::output::Form;
 
     fn output(width: Option<u16>) -> Output {
-        Output {
-            colour: false,
-            width,
-            ..Output::new(Form::Table, false)
-        }
+        let mut output = Output::new(Form::Table, false);
+        (output.colour, output.width) = (false, width);
+        output
     }
 
     fn sample() -> Table {

@@ -175,12 +175,12 @@ pub async fn lost_answers_then_retries_run_once(fixture: &dyn Fixture) {
 }
 
 pub async fn a_new_connection_says_everything_again(fixture: &dyn Fixture) {
-    let mut watcher = Watcher::of(fixture.engine());
+    let (mut watcher, mut other) = (Watcher::of(fixture.engine()), Watcher::of(fixture.engine()));
     let (long, short) = (fixture.fresh(), fixture.fresh());
     start(fixture, long, Work::Long).await;
     start(fixture, short, Work::Short).await;
     watcher.state(long, |state| *state == RunState::Running).await;
-    watcher.state(short, has_ended).await;
+    other.state(short, has_ended).await;
     let mut watcher = Watcher::of(fixture.engine());
     fixture.interrupt().await;
     let whole = watcher.whole(fixture.node()).await;

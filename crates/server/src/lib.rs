@@ -11,6 +11,7 @@ pub mod auth;
 pub mod controller;
 pub mod http;
 mod idempotency;
+pub mod journal_tools;
 pub mod keyring;
 mod openapi;
 pub mod reconcile;

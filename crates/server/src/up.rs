@@ -26,6 +26,7 @@ use crate::view::View;
 
 use local_agent::LocalAgent;
 use platform_key::PlatformKeys;
+pub(crate) use platform_key::SIGNING as SIGNING_KEY;
 use switch::Switch;
 
 /// What `tenure up` was asked for.

@@ -49,7 +49,8 @@ pub(super) fn parent(node: &Arc<Node>, id: AllocationId, pid: u32) -> io::Result
 
 pub(super) fn watch(node: &Arc<Node>, id: AllocationId, pid: i32, pidfd: OwnedFd) -> io::Result<()> {
     let _inside = node.runtime.enter();
-    let pidfd = AsyncFd::register_with_interest(pidfd, Interest::READABLE)?;
+    // SAFETY: an `OwnedFd` always answers with the same descriptor, and keeps it open.
+    let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
     let watched = node.clone();
     node.runtime.spawn(async move {
         let _ = pidfd.readable().await;
@@ -70,12 +71,14 @@ fn refresh(node: &Node, id: AllocationId) {
 
 /// The thin parent is gone: whatever it left unfinished ended with it.
 pub(super) fn settle(node: &Node, id: AllocationId) {
-    let dir = node.dir.allocation(id);
-    if !node.table.knows(id) || !dir.exists() {
+    let open = || node.table.knows(id) && node.table.get(id).is_none_or(|record| !record.phase.has_ended());
+    if !open() {
         return;
     }
-    match end_unfinished(&dir, id) {
+    match end_unfinished(&node.dir.allocation(id), id) {
         Ok(record) => node.table.put(record),
+        // It said its end itself, and was released meanwhile.
+        Err(_) if !open() => {}
         Err(error) => tracing::error!(allocation = %id, %error, "could not write down the end of a run"),
     }
 }

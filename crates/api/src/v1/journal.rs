@@ -6,6 +6,8 @@ use utoipa::ToSchema;
 /// A signed statement of how long the journal is and what it holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HeadView {
+    /// Which platform's journal it is.
+    pub platform: String,
     pub seq: u64,
     /// Hash of the last event, hexadecimal.
     pub hash: String,

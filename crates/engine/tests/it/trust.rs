@@ -72,10 +72,11 @@ async fn a_stranger_may_only_join() {
 async fn a_revoked_key_is_refused_at_once_and_at_its_next_heartbeat() {
     let house = House::new().await;
     let card = house.node(1).await;
+    let mut watcher = Watcher::of(&house.hub);
     let mut live = house.wire(&card).await;
     live.open().await;
+    watcher.whole(card.node).await;
     house.registry.revoke(card.node);
-    let mut watcher = Watcher::of(&house.hub);
     live.say(&FromAgent::Heartbeat { sent_ms: 2 }).await;
     assert_eq!(live.bye().await.as_deref(), Some("unknown_key"));
     let seen = watcher.next().await;

@@ -81,6 +81,14 @@ async fn a_backup_under_a_writer_is_sound(place: Place) {
         assert!(report.is_sound() && report.head == head, "{report:?}");
         assert_eq!(restored.platform(), reader.platform());
         assert_eq!(restored.get_secret("s").await.unwrap(), None);
+        // History is of the same moment as the events: nothing of a batch that came while copying.
+        let newest = restored.history("job", None, None, 1).await.unwrap().remove(0);
+        let start = newest.at_ms as u64;
+        assert!(
+            start <= head.seq && head.seq < start + 8,
+            "history to {start}, events to {}",
+            head.seq
+        );
         assert_eq!(
             restored.latest_snapshot(1).await.unwrap().unwrap().bytes,
             b"state"

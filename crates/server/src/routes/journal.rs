@@ -19,6 +19,7 @@ use crate::openapi::ReadProblems;
 fn head_view(shared: &Shared, head: SignedHead) -> HeadView {
     let public = shared.app.signing_key.public_key();
     HeadView {
+        platform: head.platform,
         seq: head.seq,
         hash: head.hash.to_string(),
         root: head.root.to_string(),

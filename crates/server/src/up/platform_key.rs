@@ -9,7 +9,7 @@ use tenure_journal::{JournalHandle, JournalReader, SigningKey};
 use super::UpError;
 use crate::keyring::{Keyring, KeyringError};
 
-const SIGNING: &str = "platform/head-key";
+pub const SIGNING: &str = "platform/head-key";
 const AUTHORITY: &str = "platform/authority";
 
 pub struct PlatformKeys {

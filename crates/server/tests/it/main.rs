@@ -1,0 +1,13 @@
+//! The server over real HTTP, each test with its own platform on its own port.
+
+mod authorization;
+mod bad_input;
+mod error_page;
+mod etag;
+mod event;
+mod idempotency;
+mod login;
+mod route;
+mod secret;
+mod throttle;
+mod world;

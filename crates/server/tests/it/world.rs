@@ -1,0 +1,233 @@
+//! A platform for one test: a journal of its own, the controller, and the routes on a port the system chose.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use reqwest::header::HeaderMap;
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tenure_api::channel::{LogChunk, LogStream, Order};
+use tenure_api::token;
+use tenure_domain::id::{AllocationId, NodeId};
+use tenure_domain::ledger::price::Prices;
+use tenure_domain::schedule::fleet::Inventory;
+use tenure_domain::tenancy::key::Digest;
+use tenure_domain::workload::job::StopReason;
+use tenure_domain::{Actor, Event, Wish};
+use tenure_engine::{Engine, EngineError, Seen};
+use tenure_journal::{Journal, Location, Options, SigningKey};
+use tenure_server::controller::{Controller, WriterOptions, now, recover};
+use tenure_server::http::{App, HttpOptions, serve};
+use tenure_server::keyring::{Keyring, random};
+use tenure_server::view::View;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// An engine that runs nothing and has one line in every log.
+pub struct NoEngine;
+
+#[async_trait]
+impl Engine for NoEngine {
+    fn name(&self) -> &'static str {
+        "none"
+    }
+    async fn start(&self, _: NodeId, _: Order) -> Result<(), EngineError> {
+        Ok(())
+    }
+    async fn stop(&self, _: NodeId, _: AllocationId, _: StopReason, _: u32) -> Result<(), EngineError> {
+        Ok(())
+    }
+    async fn release(&self, _: NodeId, _: AllocationId) -> Result<(), EngineError> {
+        Ok(())
+    }
+    async fn read_log(&self, _: NodeId, _: AllocationId, _: LogStream, offset: u64, _: u32, _: u32) -> Result<LogChunk, EngineError> {
+        let text = b"a line\n";
+        let from = usize::try_from(offset).unwrap().min(text.len());
+        Ok(LogChunk { offset, bytes: text[from..].to_vec(), end: true })
+    }
+    fn subscribe(&self) -> mpsc::Receiver<Seen> {
+        mpsc::channel(1).1
+    }
+}
+
+pub struct World {
+    pub url: String,
+    pub dir: tempfile::TempDir,
+    pub controller: Controller,
+    /// The platform owner's token.
+    pub owner: String,
+    pub http: reqwest::Client,
+    pub stop: CancellationToken,
+    tasks: Vec<tokio::task::JoinHandle<()>>,
+    writer: tokio::task::JoinHandle<Result<Journal, tenure_journal::JournalError>>,
+}
+
+/// An answer read whole.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub bytes: Vec<u8>,
+}
+
+impl Reply {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.bytes).unwrap_or_else(|_| panic!("not JSON: {}", String::from_utf8_lossy(&self.bytes)))
+    }
+
+    pub fn code(&self) -> String {
+        if self.status.is_success() {
+            return String::new();
+        }
+        assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
+        self.json()["code"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub fn field(&self) -> String {
+        self.json()["errors"][0]["pointer"].as_str().unwrap_or_default().to_owned()
+    }
+
+    pub fn id(&self) -> String {
+        assert!(self.status.is_success(), "{}", String::from_utf8_lossy(&self.bytes));
+        self.json()["id"].as_str().expect("an id").to_owned()
+    }
+}
+
+pub fn generous() -> HttpOptions {
+    HttpOptions { rate_per_tenant: 1_000_000, burst_per_tenant: 1_000_000, ..HttpOptions::default() }
+}
+
+impl World {
+    pub async fn new() -> World {
+        World::with(generous()).await
+    }
+
+    pub async fn with(options: HttpOptions) -> World {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let dir = tempfile::tempdir().unwrap();
+        let location = Location::Sqlite(dir.path().to_owned());
+        let journal = Journal::open_leader(&location, "test", Options::default()).await.unwrap();
+        let recovered = recover(&journal).await.unwrap();
+        let view = Arc::new(View::new(recovered.state, recovered.seq));
+        let controller = Controller::following(view, tenure_journal::JournalReader::clone(&journal));
+        let writer = controller.lead(journal, WriterOptions::default());
+        let bytes: [u8; 32] = random();
+        let owner = token::write(token::Kind::Key, &bytes).reveal().to_owned();
+        let key = Digest(Sha256::digest(bytes).into());
+        let found = Wish::Found { platform: "test".into(), owner: "root".into(), key, prices: Prices::default() };
+        controller.system(found).await.unwrap();
+
+        let app = App {
+            controller: controller.clone(),
+            keyring: Arc::new(Keyring::new(&random())),
+            engine: Arc::new(NoEngine),
+            signing_key: Arc::new(SigningKey::generate().0),
+            authority: Digest([7; 32]),
+            options,
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let stop = CancellationToken::new();
+        let tasks = vec![tokio::spawn(serve(listener, None, app, stop.clone()))];
+        let http = reqwest::Client::builder().timeout(Duration::from_secs(30)).build().unwrap();
+        World { url, dir, controller, owner, http, stop, tasks, writer }
+    }
+
+    /// Stops serving, then writing; the journal is closed.
+    pub async fn end(self) -> tempfile::TempDir {
+        self.stop.cancel();
+        for task in self.tasks {
+            task.await.unwrap();
+        }
+        self.controller.close();
+        self.writer.await.unwrap().unwrap().close().await.unwrap();
+        self.dir
+    }
+
+    pub fn request(&self, method: Method, path: &str, token: Option<&str>) -> RequestBuilder {
+        let request = self.http.request(method, format!("{}{path}", self.url));
+        match token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        }
+    }
+
+    pub async fn send(&self, request: RequestBuilder) -> Reply {
+        let response = request.send().await.expect("an answer");
+        let (status, headers) = (response.status(), response.headers().clone());
+        Reply { status, headers, bytes: response.bytes().await.expect("a whole answer").to_vec() }
+    }
+
+    pub async fn get(&self, token: &str, path: &str) -> Reply {
+        self.send(self.request(Method::GET, path, Some(token))).await
+    }
+
+    pub async fn post(&self, token: &str, path: &str, body: Value) -> Reply {
+        self.send(self.request(Method::POST, path, Some(token)).json(&body)).await
+    }
+
+    pub async fn put(&self, token: &str, path: &str, body: Value) -> Reply {
+        self.send(self.request(Method::PUT, path, Some(token)).json(&body)).await
+    }
+
+    pub async fn delete(&self, token: &str, path: &str) -> Reply {
+        self.send(self.request(Method::DELETE, path, Some(token))).await
+    }
+
+    pub fn head(&self) -> u64 {
+        self.controller.view().seq()
+    }
+
+    pub async fn tenant(&self, name: &str) -> String {
+        self.post(&self.owner, "/v1/tenants", json!({ "name": name })).await.id()
+    }
+
+    pub async fn subscriber(&self, tenant: &str, name: &str) -> String {
+        self.post(&self.owner, "/v1/subscribers", json!({ "tenant": tenant, "name": name })).await.id()
+    }
+
+    /// A user and a token of theirs.
+    pub async fn user(&self, parent: &str, name: &str, role: Option<&str>) -> (String, String) {
+        let mut body = json!({ "parent": parent, "name": name });
+        if let Some(role) = role {
+            body["role"] = role.into();
+        }
+        let id = self.post(&self.owner, "/v1/users", body).await.id();
+        let token = self.key(&id, json!({ "label": "test" })).await;
+        (id, token)
+    }
+
+    pub async fn key(&self, user: &str, body: Value) -> String {
+        let reply = self.post(&self.owner, &format!("/v1/users/{user}/keys"), body).await;
+        assert_eq!(reply.status, 201, "{reply:?}");
+        reply.json()["token"].as_str().unwrap().to_owned()
+    }
+
+    pub async fn job(&self, owner: &str, name: &str) -> String {
+        self.post(&self.owner, "/v1/jobs", json!({ "owner": owner, "spec": spec(name) })).await.id()
+    }
+
+    /// A node with room for some jobs.
+    pub async fn node(&self, name: &str, cpu_milli: u32) -> NodeId {
+        let (token, key) = (Digest(random()), Digest(random()));
+        let expires = now().plus_ms(60_000);
+        self.controller.system(Wish::CreateJoinToken { digest: token, expires }).await.unwrap();
+        let joined = self.controller.system(Wish::JoinNode { token, name: name.into(), key }).await.unwrap();
+        let node = joined.events.iter().find_map(|event| match **event {
+            Event::NodeJoined { node, .. } => Some(node),
+            _ => None,
+        });
+        let node = node.unwrap();
+        if cpu_milli > 0 {
+            let inventory = Inventory { cpu_milli, memory_mib: 64 * 1024, gpus: Vec::new() };
+            self.controller.submit(Actor::System, Wish::ReportInventory { node, inventory }, None, None).await.unwrap();
+        }
+        node
+    }
+}
+
+pub fn spec(name: &str) -> Value {
+    json!({ "name": name, "command": ["true"] })
+}
