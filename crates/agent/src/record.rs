@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ use tenure_api::channel::{AllocationReport, RunState};
 use tenure_domain::id::AllocationId;
 use tenure_domain::workload::job::StopReason;
 
-use crate::clock;
+use crate::{clock, kernel};
 
 /// The thin parent of a run, or whoever ended it without one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,10 +70,10 @@ impl Record {
         Some(AllocationReport { allocation: self.allocation, ran_ms, state })
     }
 
-    /// None where no record is, or where a power cut left half of one.
+    /// None where no record is; `InvalidData` where a power cut left half of one.
     pub fn read(dir: &Path) -> io::Result<Option<Record>> {
         match fs::read(dir.join("state.json")) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -120,6 +121,15 @@ fn write_mode(dir: &Path, name: &str, bytes: &[u8], mode: u32, sync: bool) -> io
         File::open(dir)?.sync_all()?;
     }
     Ok(())
+}
+
+impl Record {
+    /// A handle on the thin parent, if it is alive. The handle first, then the look at whose it is: a number
+    /// given anew in between is seen.
+    pub fn parent(&self) -> Option<OwnedFd> {
+        let pidfd = kernel::pidfd(self.pid).ok().filter(|_| self.pid > 0)?;
+        (start_ticks(self.pid) == Some(self.start_ticks)).then_some(pidfd)
+    }
 }
 
 /// When a process was started, in clock ticks since boot; none when there is no such process or it has ended.

@@ -3,7 +3,7 @@
 //! What touches a journal's storage is done by `tenure_server::journal_tools`, which is the same code the
 //! server opens it with.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use tenure_api::v1::journal::{HeadView, ProofView};
@@ -103,7 +103,7 @@ impl Command {
             Command::Verify { place, head } => {
                 let heads = head
                     .iter()
-                    .map(read_json)
+                    .map(|file| read_json(file))
                     .collect::<Result<Vec<HeadView>, Failure>>()?;
                 stored::verify(context, &place, heads).await
             }
@@ -118,7 +118,7 @@ impl Command {
     }
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(file: &PathBuf) -> Result<T, Failure> {
+fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, Failure> {
     let document = input::read_text(file)?;
     serde_json::from_str(&document.text).map_err(|error| {
         Failure::usage(format!(
@@ -152,8 +152,6 @@ fn show_head(context: &Context, head: &HeadView) -> Result<(), Failure> {
 
 #[cfg(feature = "server")]
 mod stored {
-    use std::path::Path;
-
     use tenure_server::journal_tools::{self, Until};
 
     use super::*;
@@ -244,8 +242,6 @@ mod stored {
 
 #[cfg(not(feature = "server"))]
 mod stored {
-    use std::path::Path;
-
     use super::*;
 
     fn absent<T>() -> Result<T, Failure> {

@@ -50,14 +50,12 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         .or_else(|| before.map(|profile| profile.server.clone()))
         .unwrap_or_else(|| DEFAULT_SERVER.into());
     profile::check_server(&server)?;
-    let ca_file = match said
+    let kept = || before.and_then(|profile| profile.ca_file.clone());
+    let ca_file = said
         .ca_file
         .clone()
-        .or_else(|| before.and_then(|profile| profile.ca_file.clone()))
-    {
-        Some(file) => Some(std::path::absolute(&file).unwrap_or(file)),
-        None => None,
-    };
+        .or_else(kept)
+        .map(|file| std::path::absolute(&file).unwrap_or(file));
     let mut target = Target {
         profile: name.clone(),
         server,

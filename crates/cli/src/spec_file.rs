@@ -71,9 +71,14 @@ impl FileError {
         }
     }
 
-    fn new(document: &Document, what: String, code: &'static str, location: Option<Location>) -> FileError {
+    fn new(
+        document: &Document,
+        what: String,
+        code: &'static str,
+        location: Option<Location>,
+    ) -> Box<FileError> {
         let location = location.filter(|location| location.line() > 0);
-        FileError {
+        Box::new(FileError {
             name: document.name.clone(),
             // Tabs and what else acts on a terminal take one place each, so that carets stay where they point.
             text: same_length(&document.text),
@@ -82,13 +87,13 @@ impl FileError {
             code,
             place: location.map(|location| span(&document.text, location)),
             line: location.map_or(0, |location| location.line()),
-        }
+        })
     }
 }
 
-impl From<FileError> for Failure {
-    fn from(error: FileError) -> Failure {
-        Failure::File(Box::new(error))
+impl From<Box<FileError>> for Failure {
+    fn from(error: Box<FileError>) -> Failure {
+        Failure::File(error)
     }
 }
 
@@ -130,7 +135,7 @@ fn options() -> serde_saphyr::Options {
 }
 
 /// Reads every document of the file as a `T`.
-pub fn read_all<T: DeserializeOwned>(document: &Document) -> Result<Vec<T>, FileError> {
+pub fn read_all<T: DeserializeOwned>(document: &Document) -> Result<Vec<T>, Box<FileError>> {
     serde_saphyr::from_multiple_with_options(&document.text, options()).map_err(|error| {
         let said = error
             .without_snippet()
@@ -140,7 +145,7 @@ pub fn read_all<T: DeserializeOwned>(document: &Document) -> Result<Vec<T>, File
 }
 
 /// Reads a file of exactly one document.
-pub fn read_one<T: DeserializeOwned>(document: &Document) -> Result<T, FileError> {
+pub fn read_one<T: DeserializeOwned>(document: &Document) -> Result<T, Box<FileError>> {
     let mut all = read_all(document)?;
     match all.len() {
         1 => Ok(all.remove(0)),
@@ -160,7 +165,7 @@ pub fn read_one<T: DeserializeOwned>(document: &Document) -> Result<T, FileError
 }
 
 /// Reads the jobs of a file and checks each.
-pub fn read_jobs(document: &Document) -> Result<Vec<JobSpec>, FileError> {
+pub fn read_jobs(document: &Document) -> Result<Vec<JobSpec>, Box<FileError>> {
     let jobs: Vec<JobSpec> = read_all(document)?;
     if jobs.is_empty() {
         return Err(FileError::new(
@@ -178,7 +183,7 @@ pub fn read_jobs(document: &Document) -> Result<Vec<JobSpec>, FileError> {
 }
 
 /// Points a refusal at the field it names, in the document it came from.
-pub fn at_field(document: &Document, index: usize, refusal: Refusal) -> FileError {
+pub fn at_field(document: &Document, index: usize, refusal: Refusal) -> Box<FileError> {
     let trees: Vec<Spanned<Tree>> =
         serde_saphyr::from_multiple_with_options(&document.text, options()).unwrap_or_default();
     let location = trees

@@ -261,7 +261,7 @@ pub fn show_money(micros: i64, currency: &str) -> String {
 pub fn show_gpu_ms(ms: u64) -> String {
     match ms {
         0 => "–".into(),
-        ..60_000 => format!("{} GPU-s", trimmed(ms / 1000, ms % 1000 / 100, 1, 0)),
+        1..60_000 => format!("{} GPU-s", trimmed(ms / 1000, ms % 1000 / 100, 1, 0)),
         60_000..3_600_000 => format!("{} GPU-min", trimmed(ms / 60_000, ms % 60_000 / 6_000, 1, 0)),
         _ => format!("{} GPU-h", trimmed(ms / 3_600_000, ms % 3_600_000 / 36_000, 2, 0)),
     }

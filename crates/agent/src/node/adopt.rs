@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tenure_domain::id::AllocationId;
 
 use super::{Node, watch};
-use crate::record::{Phase, Record, start_ticks};
-use crate::{clock, kernel};
+use crate::clock;
+use crate::record::{Phase, Record};
 
 pub(super) fn all(node: &Arc<Node>) -> io::Result<()> {
     let boot_id = clock::boot_id();
@@ -31,27 +31,28 @@ fn one(node: &Arc<Node>, id: AllocationId, dir: &Path, boot_id: &str) -> io::Res
         node.clear_away(id)?;
         return Ok(false);
     }
-    let record = match Record::read(dir)? {
-        Some(record) => record,
-        None if dir.join("state.json").exists() => {
+    let record = match Record::read(dir) {
+        Ok(Some(record)) => record,
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             // Half a record: only a power cut leaves one, so whatever ran is over.
             let lost = Record::without_process(id, Phase::evicted(0));
             lost.replace(dir)?;
             node.table.put(lost);
             return Ok(false);
         }
-        None => {
+        Err(error) => return Err(error),
+        Ok(None) => {
             // Prepared, never claimed. Its thin parent may be just about to: whoever is first has it.
             let void = Record::without_process(id, Phase::Void);
             if void.claim(dir)? {
-                fs::remove_dir_all(dir)?;
+                remove(dir);
                 return Ok(false);
             }
             Record::read(dir)?.ok_or_else(|| io::Error::other("a record vanished"))?
         }
     };
     if record.phase == Phase::Void {
-        fs::remove_dir_all(dir)?;
+        remove(dir);
         return Ok(false);
     }
     if record.phase.has_ended() {
@@ -65,17 +66,27 @@ fn one(node: &Arc<Node>, id: AllocationId, dir: &Path, boot_id: &str) -> io::Res
         node.table.put(ended);
         return Ok(false);
     }
-    let (pid, ticks) = (record.pid, record.start_ticks);
+    let (pid, parent) = (record.pid, record.parent());
     node.table.put(record);
-    // The handle first, then the look at whose it is: a number given anew in between is seen.
-    match kernel::pidfd(pid) {
-        Ok(pidfd) if start_ticks(pid) == Some(ticks) => {
+    match parent {
+        Some(pidfd) => {
             watch::watch(node, id, pid, pidfd)?;
             Ok(true)
         }
-        _ => {
-            watch::settle(node, id);
+        None => {
+            watch::settle(node, id, pid);
             Ok(false)
         }
     }
+}
+
+/// A thin parent on its way out may still make a file there; then once more.
+fn remove(dir: &Path) {
+    for _ in 0..3 {
+        match fs::remove_dir_all(dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {}
+            _ => return,
+        }
+    }
+    tracing::warn!(dir = %dir.display(), "could not remove an unused directory");
 }

@@ -55,7 +55,7 @@ pub(super) fn watch(node: &Arc<Node>, id: AllocationId, pid: i32, pidfd: OwnedFd
     node.runtime.spawn(async move {
         let _ = pidfd.readable().await;
         kernel::reap(pid, false);
-        let _ = tokio::task::spawn_blocking(move || settle(&watched, id)).await;
+        let _ = tokio::task::spawn_blocking(move || settle(&watched, id, pid)).await;
     });
     Ok(())
 }
@@ -70,12 +70,18 @@ fn refresh(node: &Node, id: AllocationId) {
 }
 
 /// The thin parent is gone: whatever it left unfinished ended with it.
-pub(super) fn settle(node: &Node, id: AllocationId) {
+pub(super) fn settle(node: &Arc<Node>, id: AllocationId, pid: i32) {
     let open = || node.table.knows(id) && node.table.get(id).is_none_or(|record| !record.phase.has_ended());
     if !open() {
         return;
     }
-    match end_unfinished(&node.dir.allocation(id), id) {
+    let dir = node.dir.allocation(id);
+    let settled = end_unfinished(&dir, id, pid).and_then(|record| match record.parent() {
+        // Another had claimed the run before, and is well.
+        Some(pidfd) if !record.phase.has_ended() => watch(node, id, record.pid, pidfd).map(|()| record),
+        _ => Ok(record),
+    });
+    match settled {
         Ok(record) => node.table.put(record),
         // It said its end itself, and was released meanwhile.
         Err(_) if !open() => {}
@@ -83,7 +89,7 @@ pub(super) fn settle(node: &Node, id: AllocationId) {
     }
 }
 
-fn end_unfinished(dir: &Path, id: AllocationId) -> io::Result<Record> {
+fn end_unfinished(dir: &Path, id: AllocationId, pid: i32) -> io::Result<Record> {
     let never = Record::without_process(id, Phase::evicted(0));
     if never.claim(dir)? {
         // It never claimed the run, and now cannot any more.
@@ -91,7 +97,7 @@ fn end_unfinished(dir: &Path, id: AllocationId) -> io::Result<Record> {
         return Ok(never);
     }
     let record = Record::read(dir)?.unwrap_or(never);
-    if record.phase.has_ended() {
+    if record.phase.has_ended() || record.pid != pid && record.parent().is_some() {
         return Ok(record);
     }
     cgroup::end(&record.cgroups, Duration::from_secs(5));

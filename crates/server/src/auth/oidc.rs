@@ -220,6 +220,34 @@ mod tests {
     }
 
     #[test]
+    fn a_token_is_good_for_its_time_and_its_login() {
+        let oidc = Oidc::new(OidcOptions { issuer: "https://id.example".into(), client_id: "us".into() });
+        let check = |change: serde_json::Value, nonce: &str| {
+            let mut claims = serde_json::json!({ "iss": "https://id.example", "sub": "ada", "aud": "us", "exp": 2000, "iat": 1000, "nonce": "n" });
+            for (name, value) in change.as_object().unwrap() {
+                claims[name] = value.clone();
+            }
+            oidc.check(serde_json::from_value(claims).unwrap(), nonce, 1500).is_ok()
+        };
+        for good in [serde_json::json!({}), serde_json::json!({ "exp": 1441 }), serde_json::json!({ "iat": 1560, "nbf": 1560 })] {
+            assert!(check(good.clone(), "n"), "{good}");
+        }
+        for bad in [
+            serde_json::json!({ "exp": 1440 }),
+            serde_json::json!({ "iat": 1561 }),
+            serde_json::json!({ "nbf": 1561 }),
+            serde_json::json!({ "iss": "https://id.example/" }),
+            serde_json::json!({ "aud": ["them"] }),
+            serde_json::json!({ "sub": "" }),
+            serde_json::json!({ "nonce": "m" }),
+            serde_json::json!({ "exp": i64::MIN }),
+        ] {
+            assert!(!check(bad.clone(), "n"), "{bad}");
+        }
+        assert!(!check(serde_json::json!({ "nonce": "" }), ""));
+    }
+
+    #[test]
     fn a_token_for_others_too_must_name_us() {
         let several = Audience::Several(vec!["them".into(), "us".into()]);
         assert!(several.is_for("us", Some("us")));

@@ -44,7 +44,7 @@ impl Server {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let address = format!("127.0.0.1:{port}");
         let child = Command::new(program()?)
-            .args(["up", "--quiet", "--demo", "--no-agent", "--rate-per-tenant", "1000000", "--listen", &address])
+            .args(["up", "--quiet", "--demo", "--no-agent", "--rate", "1000000", "--listen", &address])
             .args(["--agent-listen", "127.0.0.1:0", "--data-dir"])
             .arg(&data)
             .stdout(Stdio::null())

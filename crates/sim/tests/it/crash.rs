@@ -124,7 +124,7 @@ async fn check_jobs(client: &Client, acknowledged: &BTreeMap<String, JobId>) {
 
 async fn check_journal(location: &Location, acknowledged: &BTreeMap<String, JobId>) {
     let journal = JournalReader::open(location).await.unwrap();
-    let report = journal.verify(&VerifyOptions::default()).await.unwrap();
+    let report = journal.verify(VerifyOptions::default()).await.unwrap();
     assert!(report.first_bad.is_none(), "{report:?}");
     let mut state = State::default();
     let mut submitted: BTreeMap<String, u32> = BTreeMap::new();

@@ -52,7 +52,7 @@ impl House {
     /// Starts the server and waits until it answers.
     pub async fn start_server(&mut self) {
         let mut command = Command::new(program("tenure"));
-        command.args(["up", "--quiet", "--demo", "--no-agent", "--rate-per-tenant", "1000000", "--lease-term", "60"]);
+        command.args(["up", "--quiet", "--demo", "--no-agent", "--rate", "1000000", "--lease-term", "60"]);
         command.args(["--listen", &format!("127.0.0.1:{}", self.port), "--agent-listen", &format!("127.0.0.1:{}", self.agent_port)]);
         command.arg("--data-dir").arg(self.data());
         if let Some(url) = &self.database {
