@@ -1,11 +1,13 @@
 //! `tenure-agent run`: joins if it must, takes over what runs, and speaks with the server until it is stopped.
-//! Stopping it stops no job: each has its thin parent, and the lease decides.
+//! SIGTERM stops no job: each has its thin parent, and the lease decides. Ctrl-C ends what runs first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_api::channel::RunState;
 use tenure_api::token::JoinTicket;
+use tenure_domain::workload::job::StopReason;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -13,12 +15,15 @@ use crate::channel::{self, ChannelConfig};
 use crate::discover;
 use crate::identity::{Identity, IdentityError};
 use crate::isolate::Isolation;
-use crate::node::{Node, NodeConfig};
+use crate::node::{Node, NodeConfig, Wish};
 use crate::state_dir::StateDir;
 
 const LOOK_AROUND: Duration = Duration::from_secs(300);
 const PRUNE: Duration = Duration::from_secs(600);
 const JOIN_PAUSE: Duration = Duration::from_secs(1);
+/// How long jobs get, and how long they are waited for, when a person stops the agent.
+const END_GRACE_S: u32 = 5;
+const END_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How an agent is run.
 #[derive(Debug, Clone)]
@@ -69,11 +74,27 @@ pub async fn run(config: RunConfig) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
-        () = channel::keep(node, identity, config.channel, inventories) => {}
+        () = channel::keep(node.clone(), identity, config.channel, inventories) => {}
         _ = terminate.recv() => tracing::info!("stopping; what runs goes on while the lease lasts"),
-        _ = interrupt.recv() => tracing::info!("stopping; what runs goes on while the lease lasts"),
+        _ = interrupt.recv() => end_all(&node).await,
     }
     Ok(())
+}
+
+/// A person at the terminal wants nothing left behind: what runs is ended, and goes back to the queue when this
+/// node is next heard of.
+async fn end_all(node: &Arc<Node>) {
+    let living = || node.table.whole().into_iter().filter(|report| matches!(report.state, RunState::Starting | RunState::Running));
+    for report in living() {
+        let wish = Wish::Stop { allocation: report.allocation, reason: StopReason::Evicted, grace_s: END_GRACE_S };
+        if let Err(error) = node.grant(wish) {
+            tracing::warn!(%error, allocation = %report.allocation, "could not ask for the end; the lease will end it");
+        }
+    }
+    let begun = std::time::Instant::now();
+    while living().next().is_some() && begun.elapsed() < END_PATIENCE {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 async fn identity(root: &Path, config: &RunConfig) -> Result<Identity, IdentityError> {

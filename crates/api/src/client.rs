@@ -52,6 +52,8 @@ type Answer<T> = Result<T, ClientError>;
 impl Client {
     /// `authority_pem` is trusted beside the system's own authorities.
     pub fn new(server: &str, token: Option<SecretText>, authority_pem: Option<&[u8]>) -> Answer<Client> {
+        // One provider for the whole program; a second call finds it there.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut http = reqwest::Client::builder().connect_timeout(Duration::from_secs(5)).user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")));
         if let Some(pem) = authority_pem {
             let certificate = reqwest::Certificate::from_pem(pem).map_err(|error| ClientError::Unreadable(error.to_string()))?;

@@ -46,7 +46,7 @@ pub struct Args {
     #[arg(long, value_parser = units::seconds, value_name = "TIME", default_value = "60s")]
     lease_term: u64,
     /// Requests a second each tenant may make
-    #[arg(long, value_name = "N", default_value = "200")]
+    #[arg(long, value_name = "N", default_value = "1000")]
     rate: u32,
     /// Serve other machines without encryption
     #[arg(long)]

@@ -56,7 +56,7 @@ impl Namespaces {
                     kernel::exit_now(entered.map_or_else(|e| e.raw_os_error().unwrap_or(1), |()| 0))
                 }
                 kernel::Forked::Parent(pid) => match kernel::reap(pid, true) {
-                    Some((_, status)) if status == 0 => Ok(()),
+                    Some((_, 0)) => Ok(()),
                     Some((_, status)) => Err(io::Error::from_raw_os_error(status >> 8 & 0xff)),
                     None => Err(io::Error::other("the probe was lost")),
                 },

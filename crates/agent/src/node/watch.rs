@@ -53,8 +53,14 @@ pub(super) fn watch(node: &Arc<Node>, id: AllocationId, pid: i32, pidfd: OwnedFd
     let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
     let watched = node.clone();
     node.runtime.spawn(async move {
-        let _ = pidfd.readable().await;
-        kernel::reap(pid, false);
+        if pidfd.readable().await.is_err() {
+            return;
+        }
+        // Only for a child of this process; of an older agent's nothing is learnt.
+        let status = kernel::reap(pid, false).map(|(_, status)| status);
+        if status.is_some_and(|status| status != 0) {
+            tracing::warn!(allocation = %id, pid, status, "a thin parent failed");
+        }
         let _ = tokio::task::spawn_blocking(move || settle(&watched, id, pid)).await;
     });
     Ok(())
@@ -93,6 +99,7 @@ fn end_unfinished(dir: &Path, id: AllocationId, pid: i32) -> io::Result<Record> 
     let never = Record::without_process(id, Phase::evicted(0));
     if never.claim(dir)? {
         // It never claimed the run, and now cannot any more.
+        tracing::warn!(allocation = %id, pid, "a thin parent never claimed its run");
         never.replace(dir)?;
         return Ok(never);
     }
@@ -100,6 +107,7 @@ fn end_unfinished(dir: &Path, id: AllocationId, pid: i32) -> io::Result<Record> 
     if record.phase.has_ended() || record.pid != pid && record.parent().is_some() {
         return Ok(record);
     }
+    tracing::warn!(allocation = %id, pid, phase = ?record.phase, "a thin parent left its run unfinished");
     cgroup::end(&record.cgroups, Duration::from_secs(5));
     let ran_ms = record.report().map_or(0, |report| report.ran_ms);
     let ended = Record { phase: Phase::evicted(ran_ms), ..record };

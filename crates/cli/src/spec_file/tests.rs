@@ -1,3 +1,5 @@
+//! Job files: what is read, and how errors point at the line.
+
 use super::*;
 
 fn document(text: &str) -> Document {

@@ -1,3 +1,5 @@
+//! Backup under a running writer, and restore to any point.
+
 use tenure_journal::{
     Batch, HistoryRow, Journal, JournalError, JournalReader, KeyRow, Location, SigningKey, Until,
     VerifyOptions, restore,

@@ -1,3 +1,5 @@
+//! Leadership: one writer, and an old one never commits again.
+
 use std::time::Duration;
 
 use tenure_journal::{Journal, JournalError, Location, Options, VerifyOptions};

@@ -1,3 +1,5 @@
+//! Following: nothing missed, nothing twice, however the reader comes and goes.
+
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt};

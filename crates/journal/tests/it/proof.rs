@@ -1,3 +1,5 @@
+//! Proofs: every index of small trees, some of large ones, and none that is wrong.
+
 use tenure_journal::{KeyError, ProofError, SigningKey, check_proof};
 
 use crate::place::{Chance, Place, batch, both, fill};

@@ -1,3 +1,5 @@
+//! Snapshots: the newest good one is used, a damaged one is skipped.
+
 use tenure_journal::JournalError;
 
 use crate::place::{Chance, Place, both, fill};

@@ -1,3 +1,5 @@
+//! One suite over both databases: append, read, history, keys, secrets.
+
 use tenure_journal::{
     Batch, Entry, HistoryRow, Journal, JournalError, KeyRow, Location, Options, VerifyOptions,
 };

@@ -20,6 +20,7 @@ use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::{Event, Time};
 use tenure_journal::{JournalError, Line};
+use tokio::time::Instant;
 
 use crate::auth::Caller;
 use crate::http::Shared;
@@ -31,8 +32,6 @@ use sight::Sight;
 pub(crate) use streams::{Seat, Streams};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How often a key is looked at while events come fast.
-const RECHECK: usize = 256;
 
 /// Streams events from a point on. The id of each is its number in the journal: give the last one seen as
 /// `Last-Event-ID` and the stream goes on right after it.
@@ -60,7 +59,7 @@ pub(crate) async fn events(
     let until = if query.follow.unwrap_or(true) { None } else { Some(head) };
     let lines = shared.app.controller.reader().follow(from).boxed();
     let sight = Sight::new(caller.clone(), within);
-    let tail = Tail { shared, caller, kinds, until, next: from, lines, sight, seen: 0, ready: VecDeque::new(), _seat: seat };
+    let tail = Tail { shared, caller, kinds, until, next: from, lines, sight, quiet_since: Instant::now(), ready: VecDeque::new(), _seat: seat };
     let pieces = stream::unfold(tail, |mut tail| async move { tail.next().await.map(|piece| (Ok::<_, std::io::Error>(piece), tail)) });
     Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(pieces)).into_response())
 }
@@ -87,7 +86,7 @@ struct Tail {
     next: u64,
     lines: BoxStream<'static, Result<Line, JournalError>>,
     sight: Sight,
-    seen: usize,
+    quiet_since: Instant,
     ready: VecDeque<Bytes>,
     _seat: Seat,
 }
@@ -97,6 +96,7 @@ impl Tail {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(piece) = self.ready.pop_front() {
+                self.quiet_since = Instant::now();
                 return Some(piece);
             }
             if self.until.is_some_and(|until| self.next > until) {
@@ -106,7 +106,8 @@ impl Tail {
             let line = tokio::select! {
                 () = stop.cancelled() => return None,
                 line = self.lines.next() => line?,
-                () = tokio::time::sleep(HEARTBEAT) => {
+                () = tokio::time::sleep_until(self.quiet_since + HEARTBEAT) => {
+                    self.quiet_since = Instant::now();
                     return self.still_stands().then(|| Bytes::from_static(b": still here\n\n"));
                 }
             };
@@ -130,10 +131,9 @@ impl Tail {
         let line = line.inspect_err(|error| tracing::error!(%error, "an event stream ended")).ok()?;
         self.next = line.seq + 1;
         wait_for_view(&self.shared, line.seq).await;
-        if self.seen.is_multiple_of(RECHECK) && !self.still_stands() {
+        if !self.still_stands() {
             return None;
         }
-        self.seen += 1;
         let event: Event = serde_json::from_str(&line.event).ok()?;
         if self.kinds.as_ref().is_some_and(|kinds| !kinds.iter().any(|kind| kind == event.kind())) {
             return Some(());

@@ -31,6 +31,8 @@ pub struct House {
     pub port: u16,
     pub agent_port: u16,
     pub database: Option<String>,
+    /// Lets `tenure up` start an agent beside itself.
+    pub with_agent: bool,
     server: Option<Child>,
     agent: Option<Child>,
 }
@@ -38,7 +40,7 @@ pub struct House {
 impl House {
     pub fn new(database: Option<String>) -> House {
         let dir = tempfile::Builder::new().prefix("tenure-house-").tempdir().unwrap();
-        House { dir, port: free_port(), agent_port: free_port(), database, server: None, agent: None }
+        House { dir, port: free_port(), agent_port: free_port(), database, with_agent: false, server: None, agent: None }
     }
 
     pub fn data(&self) -> PathBuf {
@@ -52,7 +54,10 @@ impl House {
     /// Starts the server and waits until it answers.
     pub async fn start_server(&mut self) {
         let mut command = Command::new(program("tenure"));
-        command.args(["up", "--quiet", "--demo", "--no-agent", "--rate", "1000000", "--lease-term", "60"]);
+        command.args(["up", "--quiet", "--demo", "--rate", "1000000", "--lease-term", "60s"]);
+        if !self.with_agent {
+            command.arg("--no-agent");
+        }
         command.args(["--listen", &format!("127.0.0.1:{}", self.port), "--agent-listen", &format!("127.0.0.1:{}", self.agent_port)]);
         command.arg("--data-dir").arg(self.data());
         if let Some(url) = &self.database {
@@ -126,18 +131,18 @@ impl House {
     pub fn agent_dir(&self) -> PathBuf {
         self.dir.path().join("agent")
     }
-
-    /// Runs the `tenure` command on this platform's data.
-    pub fn tenure(&self, args: &[&str]) -> std::process::Output {
-        Command::new(program("tenure")).args(args).env("TENURE_SERVER", self.url()).output().unwrap()
-    }
 }
 
 impl Drop for House {
     fn drop(&mut self) {
-        for mut child in [self.server.take(), self.agent.take()].into_iter().flatten() {
-            let _ = child.kill();
-            let _ = child.wait();
+        if let Some(mut server) = self.server.take() {
+            // Ctrl-C, so that an agent of its own ends with it.
+            let _ = Command::new("kill").arg("-INT").arg(server.id().to_string()).status();
+            let _ = server.wait();
+        }
+        if let Some(mut agent) = self.agent.take() {
+            let _ = agent.kill();
+            let _ = agent.wait();
         }
         if std::thread::panicking() {
             eprintln!("--- server log\n{}", tail(&self.dir.path().join("server.log")));

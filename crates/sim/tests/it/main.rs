@@ -3,3 +3,4 @@
 mod crash;
 mod house;
 mod tidy;
+mod walk;

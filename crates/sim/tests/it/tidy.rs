@@ -99,8 +99,8 @@ fn every_module_opens_with_what_it_is() {
 fn no_file_grows_beyond_one_idea() {
     let mut files = Vec::new();
     sources(&root().join("crates"), &mut files);
-    for file in files {
+    for file in files.into_iter().filter(|file| !file.to_string_lossy().contains("/tests/")) {
         let lines = std::fs::read_to_string(&file).unwrap().lines().count();
-        assert!(lines <= 900, "{} has {lines} lines: which second idea moved in?", file.display());
+        assert!(lines <= 700, "{} has {lines} lines: which second idea moved in?", file.display());
     }
 }
