@@ -57,9 +57,11 @@ pub struct Keyed {
     pub principal: String,
     pub key: String,
     pub digest: [u8; 32],
-    /// Writes the answer from the state right after the command, as status and body.
-    pub render: Box<dyn FnOnce(&State, &Accepted) -> (u16, String) + Send>,
+    pub render: Render,
 }
+
+/// Writes the answer from the state right after the command, as status and body.
+pub type Render = Box<dyn FnOnce(&State, &Accepted) -> (u16, String) + Send>;
 
 struct Request {
     by: Actor,

@@ -139,10 +139,9 @@ impl Reconciler {
     async fn erase_orphaned_secrets(&self, batch: &[Published]) {
         let Some(journal) = self.controller.journal() else { return };
         for published in batch {
-            if let Event::SecretErased { secret, .. } = &*published.event {
-                if let Err(error) = journal.erase_secret(&secret.to_string()).await {
-                    tracing::warn!(%error, %secret, "a secret's value was not erased yet");
-                }
+            let Event::SecretErased { secret, .. } = &*published.event else { continue };
+            if let Err(error) = journal.erase_secret(&secret.to_string()).await {
+                tracing::warn!(%error, %secret, "a secret's value was not erased yet");
             }
         }
     }
