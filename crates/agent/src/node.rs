@@ -117,7 +117,7 @@ impl Node {
         Lease::read(self.dir.root()).is_some_and(Lease::holds)
     }
 
-    fn is_buried(&self, id: AllocationId) -> bool {
+    pub(crate) fn is_buried(&self, id: AllocationId) -> bool {
         self.tombstones.lock().unwrap_or_else(PoisonError::into_inner).holds(id)
     }
 

@@ -42,13 +42,12 @@ pub async fn follow(context: &Context, client: &Client, job: JobView, raw: bool)
                 matches!(job.phase, JobPhase::Running | JobPhase::Stopping | JobPhase::Done)
             })
             .await?;
-        if job.started.is_some() || job.phase != JobPhase::Done {
-            let out = logs::copy(client, &id, Stream::Stdout, true, &mut copied.stdout, &mut stdout);
-            let err = logs::copy(client, &id, Stream::Stderr, true, &mut copied.stderr, &mut stderr);
-            let (out, err) = tokio::join!(out, err);
-            absent_is_empty(out)?;
-            absent_is_empty(err)?;
-        }
+        // A job that is over already may have said something all the same.
+        let out = logs::copy(client, &id, Stream::Stdout, true, &mut copied.stdout, &mut stdout);
+        let err = logs::copy(client, &id, Stream::Stderr, true, &mut copied.stderr, &mut stderr);
+        let (out, err) = tokio::join!(out, err);
+        absent_is_empty(out)?;
+        absent_is_empty(err)?;
         // The streams end with the job, or with a try of it that gave way; then it is waited for again.
         job = watch
             .until(client.job(&id).await?, |job| {
