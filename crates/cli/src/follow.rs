@@ -37,7 +37,7 @@ pub async fn follow(context: &Context, client: &Client, job: JobView, raw: bool)
     let (mut stdout, mut stderr) = (Sink::new(Stream::Stdout, raw), Sink::new(Stream::Stderr, raw));
     let mut job = job;
     loop {
-        job = watch
+        watch
             .until(job, |job| {
                 matches!(job.phase, JobPhase::Running | JobPhase::Stopping | JobPhase::Done)
             })

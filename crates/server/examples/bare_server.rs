@@ -38,7 +38,15 @@ impl Engine for NoEngine {
     async fn release(&self, node: NodeId, _: AllocationId) -> Result<(), EngineError> {
         Err(EngineError::NotConnected(node))
     }
-    async fn read_log(&self, node: NodeId, _: AllocationId, _: LogStream, _: u64, _: u32, _: u32) -> Result<LogChunk, EngineError> {
+    async fn read_log(
+        &self,
+        node: NodeId,
+        _: AllocationId,
+        _: LogStream,
+        _: u64,
+        _: u32,
+        _: u32,
+    ) -> Result<LogChunk, EngineError> {
         Err(EngineError::NotConnected(node))
     }
     fn subscribe(&self) -> mpsc::Receiver<Seen> {
@@ -48,7 +56,11 @@ impl Engine for NoEngine {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let data = PathBuf::from(std::env::args().nth(1).ok_or_else(|| anyhow::anyhow!("give an empty directory for the data"))?);
+    let data = PathBuf::from(
+        std::env::args()
+            .nth(1)
+            .ok_or_else(|| anyhow::anyhow!("give an empty directory for the data"))?,
+    );
     let journal = Journal::open_leader(&Location::Sqlite(data), "bare", Options::default()).await?;
     let recovered = recover(&journal).await?;
     let view = Arc::new(View::new(recovered.state, recovered.seq));
@@ -61,14 +73,21 @@ async fn main() -> anyhow::Result<()> {
         key: Digest(Sha256::digest(bytes).into()),
         prices: Prices::default(),
     };
-    controller.system(found).await.map_err(|why| anyhow::anyhow!("{why:?}"))?;
+    controller
+        .system(found)
+        .await
+        .map_err(|why| anyhow::anyhow!("{why:?}"))?;
     let app = App {
         controller,
         keyring: Arc::new(Keyring::new(&random())),
         engine: Arc::new(NoEngine),
         signing_key: Arc::new(SigningKey::generate().0),
         authority: Digest([0; 32]),
-        options: HttpOptions { rate_per_tenant: 1_000_000, burst_per_tenant: 1_000_000, ..HttpOptions::default() },
+        options: HttpOptions {
+            rate_per_tenant: 1_000_000,
+            burst_per_tenant: 1_000_000,
+            ..HttpOptions::default()
+        },
     };
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     println!("http://{}", listener.local_addr()?);

@@ -33,9 +33,17 @@ pub struct Audit {
 impl Audit {
     pub fn count(&self, principal: &str, action: &str, code: &str) {
         let mut counts = self.counts.lock().expect("short and without panics");
-        let mut kind = Kind { principal: principal.into(), action: action.into(), code: code.into() };
+        let mut kind = Kind {
+            principal: principal.into(),
+            action: action.into(),
+            code: code.into(),
+        };
         if counts.len() >= MAX_KINDS && !counts.contains_key(&kind) {
-            kind = Kind { principal: "others".into(), action: "any".into(), code: code.into() };
+            kind = Kind {
+                principal: "others".into(),
+                action: "any".into(),
+                code: code.into(),
+            };
         }
         *counts.entry(kind).or_default() += 1;
     }
@@ -43,7 +51,22 @@ impl Audit {
     fn take(&self) -> Vec<RefusedAccess> {
         let counts = std::mem::take(&mut *self.counts.lock().expect("short and without panics"));
         let rows = counts.into_iter();
-        rows.map(|(Kind { principal, action, code }, count)| RefusedAccess { principal, action, code, count }).collect()
+        rows.map(
+            |(
+                Kind {
+                    principal,
+                    action,
+                    code,
+                },
+                count,
+            )| RefusedAccess {
+                principal,
+                action,
+                code,
+                count,
+            },
+        )
+        .collect()
     }
 
     /// Journals what was counted. What cannot be journalled is counted on.
@@ -52,11 +75,32 @@ impl Audit {
         if counts.is_empty() {
             return;
         }
-        if let Err(error) = controller.system(Wish::CountRefusals { counts: counts.clone() }).await {
-            tracing::warn!(?error, kinds = counts.len(), "refused accesses were not journalled yet");
+        if let Err(error) = controller
+            .system(Wish::CountRefusals {
+                counts: counts.clone(),
+            })
+            .await
+        {
+            tracing::warn!(
+                ?error,
+                kinds = counts.len(),
+                "refused accesses were not journalled yet"
+            );
             let mut kept = self.counts.lock().expect("short and without panics");
-            for RefusedAccess { principal, action, code, count } in counts {
-                *kept.entry(Kind { principal, action, code }).or_default() += count;
+            for RefusedAccess {
+                principal,
+                action,
+                code,
+                count,
+            } in counts
+            {
+                *kept
+                    .entry(Kind {
+                        principal,
+                        action,
+                        code,
+                    })
+                    .or_default() += count;
             }
         }
     }
@@ -74,7 +118,13 @@ impl Audit {
 
 /// Counts a problem that is a refused access: a token not taken, a right not held, an object not shown.
 pub(crate) fn note(audit: &Audit, notes: &Notes, problem: &Problem) {
-    let refused = [Code::NotPermitted, Code::ForbiddenByRule, Code::Suspended, Code::GrantExceedsGrantor, Code::NotFound];
+    let refused = [
+        Code::NotPermitted,
+        Code::ForbiddenByRule,
+        Code::Suspended,
+        Code::GrantExceedsGrantor,
+        Code::NotFound,
+    ];
     let by_code = refused.iter().any(|code| code.as_str() == problem.code);
     let bad_token = problem.status == 401 && notes.had_token;
     let Some(operation) = &notes.operation else { return };

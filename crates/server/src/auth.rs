@@ -43,12 +43,21 @@ impl Caller {
 
     /// For what every user may see: only that neither they nor a scope above them is suspended.
     pub fn may_look(&self, state: &State) -> Result<(), Refusal> {
-        authorize(&state.tree, &Actor::user(self.user), Action::ScopeRead, ScopeId::User(self.user), None, now())
+        authorize(
+            &state.tree,
+            &Actor::user(self.user),
+            Action::ScopeRead,
+            ScopeId::User(self.user),
+            None,
+            now(),
+        )
     }
 
     pub async fn submit(&self, controller: &Controller, wish: Wish) -> Answer<Accepted> {
         let request_id = Some(self.request_id.clone());
-        Ok(controller.submit(self.actor.clone(), wish, request_id, None).await?)
+        Ok(controller
+            .submit(self.actor.clone(), wish, request_id, None)
+            .await?)
     }
 
     /// Whether the key still stands, for answers that go on for long.
@@ -74,7 +83,12 @@ impl FromRequestParts<Arc<Shared>> for Caller {
         let _ = notes.principal.set(user.to_string());
         shared.throttle.take(payer, Instant::now())?;
         check_query(parts, &notes)?;
-        Ok(Caller { actor, user, key, request_id: notes.request_id.clone() })
+        Ok(Caller {
+            actor,
+            user,
+            key,
+            request_id: notes.request_id.clone(),
+        })
     }
 }
 
@@ -90,21 +104,33 @@ impl FromRequestParts<Arc<Shared>> for Stranger {
         let notes = notes(parts)?;
         shared.throttle.take(Payer::stranger(ip(parts)), Instant::now())?;
         check_query(parts, &notes)?;
-        Ok(Stranger { request_id: notes.request_id.clone() })
+        Ok(Stranger {
+            request_id: notes.request_id.clone(),
+        })
     }
 }
 
 fn notes(parts: &Parts) -> Answer<Arc<Notes>> {
-    parts.extensions.get::<Arc<Notes>>().cloned().ok_or_else(|| Fail::internal(&"the outermost layer is missing"))
+    parts
+        .extensions
+        .get::<Arc<Notes>>()
+        .cloned()
+        .ok_or_else(|| Fail::internal(&"the outermost layer is missing"))
 }
 
 fn check_query(parts: &Parts, notes: &Notes) -> Answer<()> {
-    let known = notes.operation.as_ref().map_or(&[][..], |operation| &operation.query);
+    let known = notes
+        .operation
+        .as_ref()
+        .map_or(&[][..], |operation| &operation.query);
     check_names(parts.uri.query(), known)
 }
 
 fn ip(parts: &Parts) -> IpAddr {
-    parts.extensions.get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip())
+    parts
+        .extensions
+        .get::<Peer>()
+        .map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.0.ip())
 }
 
 type Proven = (Actor, UserId, KeyId, Payer);
@@ -117,7 +143,11 @@ fn prove(headers: &HeaderMap, state: &State) -> Answer<Proven> {
     if !same || expired(key) || state.tree.get(ScopeId::User(key.user)).is_none() {
         return Err(unknown());
     }
-    let actor = Actor::User { user: key.user, key: Some(key.id), allow: key.allow.clone() };
+    let actor = Actor::User {
+        user: key.user,
+        key: Some(key.id),
+        allow: key.allow.clone(),
+    };
     Ok((actor, key.user, key.id, Payer::of(state, key.user)))
 }
 
@@ -127,11 +157,15 @@ fn expired(key: &Key) -> bool {
 
 fn bearer(headers: &HeaderMap) -> Answer<&str> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
-    let Some(value) = all.next() else { return Err(Fail::unauthenticated("this needs a key")) };
+    let Some(value) = all.next() else {
+        return Err(Fail::unauthenticated("this needs a key"));
+    };
     if all.next().is_some() {
         return Err(Fail::malformed("there is more than one Authorization header").field("Authorization"));
     }
-    let text = value.to_str().map_err(|_| Fail::unauthenticated("the Authorization header is not readable"))?;
+    let text = value
+        .to_str()
+        .map_err(|_| Fail::unauthenticated("the Authorization header is not readable"))?;
     let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Err(Fail::unauthenticated("only Bearer authorization is known here"));
@@ -141,7 +175,8 @@ fn bearer(headers: &HeaderMap) -> Answer<&str> {
 
 /// The digest under which a key is known.
 fn digest_of(text: &str) -> Answer<Digest> {
-    let bytes = token::read(token::Kind::Key, text).map_err(|bad| Fail::unauthenticated(format!("this is not a key: {bad}")))?;
+    let bytes = token::read(token::Kind::Key, text)
+        .map_err(|bad| Fail::unauthenticated(format!("this is not a key: {bad}")))?;
     Ok(digest(&bytes))
 }
 

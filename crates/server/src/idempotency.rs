@@ -31,7 +31,10 @@ impl FromRequestParts<Arc<Shared>> for RepeatKey {
     type Rejection = Fail;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Shared>) -> Answer<Self> {
-        Ok(RepeatKey { key: read(&parts.headers)?, place: format!("{} {}", parts.method, parts.uri.path()) })
+        Ok(RepeatKey {
+            key: read(&parts.headers)?,
+            place: format!("{} {}", parts.method, parts.uri.path()),
+        })
     }
 }
 
@@ -44,8 +47,11 @@ impl FromRequestParts<Arc<Shared>> for NotRepeatable {
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Shared>) -> Answer<Self> {
         match parts.headers.get(KEY) {
             None => Ok(NotRepeatable),
-            Some(_) => Err(Fail::invalid("Idempotency-Key", "the answer holds a secret that is shown once, so it cannot be repeated")
-                .hint("leave the header out; revoke what you do not need")),
+            Some(_) => Err(Fail::invalid(
+                "Idempotency-Key",
+                "the answer holds a secret that is shown once, so it cannot be repeated",
+            )
+            .hint("leave the header out; revoke what you do not need")),
         }
     }
 }
@@ -53,10 +59,14 @@ impl FromRequestParts<Arc<Shared>> for NotRepeatable {
 fn read(headers: &HeaderMap) -> Answer<Option<String>> {
     let mut all = headers.get_all(KEY).iter();
     let Some(value) = all.next() else { return Ok(None) };
-    let visible = |key: &&str| (1..=255).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
+    let visible =
+        |key: &&str| (1..=255).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic());
     match value.to_str().ok().filter(visible) {
         Some(key) if all.next().is_none() => Ok(Some(key.to_owned())),
-        _ => Err(Fail::invalid("Idempotency-Key", "the key is 1 to 255 visible ASCII characters, given once")),
+        _ => Err(Fail::invalid(
+            "Idempotency-Key",
+            "the key is 1 to 255 visible ASCII characters, given once",
+        )),
     }
 }
 
@@ -76,35 +86,62 @@ struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.shared.in_flight.requests.lock().expect("short and without panics").remove(&self.name);
+        self.shared
+            .in_flight
+            .requests
+            .lock()
+            .expect("short and without panics")
+            .remove(&self.name);
     }
 }
 
 fn take_place(shared: &Arc<Shared>, name: &Name, digest: [u8; 32]) -> Answer<Place> {
-    let mut requests = shared.in_flight.requests.lock().expect("short and without panics");
+    let mut requests = shared
+        .in_flight
+        .requests
+        .lock()
+        .expect("short and without panics");
     match requests.get(name) {
         Some(other) if *other != digest => Err(reused()),
-        Some(_) => Err(Fail::new(409, "idempotency_in_flight", "the first request with this key is still under way")
-            .hint("wait a moment and repeat it")
-            .header(header::RETRY_AFTER, "1")),
+        Some(_) => Err(Fail::new(
+            409,
+            "idempotency_in_flight",
+            "the first request with this key is still under way",
+        )
+        .hint("wait a moment and repeat it")
+        .header(header::RETRY_AFTER, "1")),
         None => {
             requests.insert(name.clone(), digest);
-            Ok(Place { shared: shared.clone(), name: name.clone() })
+            Ok(Place {
+                shared: shared.clone(),
+                name: name.clone(),
+            })
         }
     }
 }
 
 fn reused() -> Fail {
-    Fail::new(422, "idempotency_key_reused", "the key was used for another request before")
-        .field("Idempotency-Key")
-        .hint("use a new key for each request that is not a repetition")
+    Fail::new(
+        422,
+        "idempotency_key_reused",
+        "the key was used for another request before",
+    )
+    .field("Idempotency-Key")
+    .hint("use a new key for each request that is not a repetition")
 }
 
 /// How an answer is written from the state right after the command: where what was made is found, and its view.
 pub(crate) type Render = fn(&State, &Accepted) -> Option<(String, String)>;
 
 /// Makes something: 201 with its view, once for each key.
-pub(crate) async fn create(shared: &Arc<Shared>, caller: &Caller, repeat: RepeatKey, body: &[u8], wish: Wish, render: Render) -> Answer<Response> {
+pub(crate) async fn create(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    repeat: RepeatKey,
+    body: &[u8],
+    wish: Wish,
+    render: Render,
+) -> Answer<Response> {
     let Some(key) = repeat.key else {
         let accepted = caller.submit(&shared.app.controller, wish).await?;
         let made = render(&shared.app.controller.view().read(), &accepted);
@@ -130,7 +167,14 @@ pub(crate) async fn create(shared: &Arc<Shared>, caller: &Caller, repeat: Repeat
     task.await.unwrap_or_else(|error| Err(Fail::internal(&error)))
 }
 
-async fn create_once(shared: &Arc<Shared>, caller: &Caller, (principal, key): &Name, digest: [u8; 32], wish: Wish, render: Render) -> Answer<Response> {
+async fn create_once(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    (principal, key): &Name,
+    digest: [u8; 32],
+    wish: Wish,
+    render: Render,
+) -> Answer<Response> {
     let controller = &shared.app.controller;
     let journal = controller.journal().ok_or_else(Fail::not_leader)?;
     if let Some(known) = journal.find_key(principal, key).await? {
@@ -138,7 +182,9 @@ async fn create_once(shared: &Arc<Shared>, caller: &Caller, (principal, key): &N
             return Err(reused());
         }
         let mut response = created(known.status, None, known.reply);
-        response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+        response
+            .headers_mut()
+            .insert(REPLAYED, HeaderValue::from_static("true"));
         return Ok(response);
     }
     let rendered = Arc::new(Mutex::new(None));
@@ -153,7 +199,14 @@ async fn create_once(shared: &Arc<Shared>, caller: &Caller, (principal, key): &N
             (201, view)
         }),
     };
-    controller.submit(caller.actor.clone(), wish, Some(caller.request_id.clone()), Some(keyed)).await?;
+    controller
+        .submit(
+            caller.actor.clone(),
+            wish,
+            Some(caller.request_id.clone()),
+            Some(keyed),
+        )
+        .await?;
     let made = rendered.lock().expect("short and without panics").take();
     let (location, view) = made.ok_or_else(|| Fail::internal(&"an answer was not rendered"))?;
     Ok(created(201, Some(&location), view))
@@ -172,7 +225,12 @@ async fn ended_already(shared: &Shared, accepted: &Accepted) -> Answer<(String, 
 
 fn created(status: u16, location: Option<&str>, view: String) -> Response {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::CREATED);
-    let mut response = (status, [(header::CONTENT_TYPE, "application/json")], Body::from(view)).into_response();
+    let mut response = (
+        status,
+        [(header::CONTENT_TYPE, "application/json")],
+        Body::from(view),
+    )
+        .into_response();
     if let Some(location) = location.and_then(|location| HeaderValue::from_str(location).ok()) {
         response.headers_mut().insert(header::LOCATION, location);
     }

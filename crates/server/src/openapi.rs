@@ -41,8 +41,15 @@ pub(crate) fn frame() -> OpenApi {
 
 /// Adds what every operation shares.
 pub(crate) fn finish(mut document: OpenApi) -> OpenApi {
-    let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some("An API key, `tnr_…`")).build();
-    document.components.get_or_insert_default().security_schemes.insert(BEARER.into(), RefOr::T(SecurityScheme::Http(scheme)));
+    let scheme = HttpBuilder::new()
+        .scheme(HttpAuthScheme::Bearer)
+        .description(Some("An API key, `tnr_…`"))
+        .build();
+    document
+        .components
+        .get_or_insert_default()
+        .security_schemes
+        .insert(BEARER.into(), RefOr::T(SecurityScheme::Http(scheme)));
     document.security = Some(vec![SecurityRequirement::new(BEARER, Vec::<String>::new())]);
     document
 }
@@ -67,7 +74,10 @@ impl Operations {
                 (Method::PUT, &item.put),
                 (Method::DELETE, &item.delete),
             ];
-            for (method, described) in methods.into_iter().filter_map(|(method, described)| Some((method, described.as_ref()?))) {
+            for (method, described) in methods
+                .into_iter()
+                .filter_map(|(method, described)| Some((method, described.as_ref()?)))
+            {
                 operations.insert((method, path.clone()), Arc::new(Operation::of(described)));
             }
         }
@@ -75,7 +85,11 @@ impl Operations {
     }
 
     pub fn find(&self, method: &Method, path: &str) -> Option<Arc<Operation>> {
-        let method = if method == Method::HEAD { Method::GET } else { method.clone() };
+        let method = if method == Method::HEAD {
+            Method::GET
+        } else {
+            method.clone()
+        };
         self.0.get(&(method, path.to_owned())).cloned()
     }
 }
@@ -84,35 +98,53 @@ impl Operation {
     fn of(described: &Described) -> Operation {
         let parameters = described.parameters.iter().flatten();
         let query = parameters.filter_map(|parameter| match parameter {
-            RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => Some(parameter.name.clone()),
+            RefOr::T(parameter) if parameter.parameter_in == ParameterIn::Query => {
+                Some(parameter.name.clone())
+            }
             _ => None,
         });
-        Operation { id: described.operation_id.clone().unwrap_or_default(), query: query.collect() }
+        Operation {
+            id: described.operation_id.clone().unwrap_or_default(),
+            query: query.collect(),
+        }
     }
 }
 
 /// The document's reading room.
 pub(crate) fn docs() -> Router {
-    let ui = utoipa_swagger_ui::SwaggerUi::new("/docs").config(utoipa_swagger_ui::Config::from("/openapi.json"));
+    let ui =
+        utoipa_swagger_ui::SwaggerUi::new("/docs").config(utoipa_swagger_ui::Config::from("/openapi.json"));
     // The page draws its own icons and styles; scripts come from here alone.
     let policy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
-    Router::from(ui).layer(SetResponseHeaderLayer::overriding(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy)))
+    Router::from(ui).layer(SetResponseHeaderLayer::overriding(
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(policy),
+    ))
 }
 
 fn problems(statuses: &[(u16, &str)]) -> BTreeMap<String, RefOr<Response>> {
     let describe = |description: &str| {
         let schema = Ref::from_schema_name("Problem");
         let content = ContentBuilder::new().schema(Some(schema)).build();
-        ResponseBuilder::new().description(description).content("application/problem+json", content).build()
+        ResponseBuilder::new()
+            .description(description)
+            .content("application/problem+json", content)
+            .build()
     };
-    statuses.iter().map(|&(status, description)| (status.to_string(), RefOr::T(describe(description)))).collect()
+    statuses
+        .iter()
+        .map(|&(status, description)| (status.to_string(), RefOr::T(describe(description))))
+        .collect()
 }
 
 const ANY: [(u16, &str); 4] = [
     (400, "The request cannot be read"),
     (429, "Too many requests; Retry-After says when to come back"),
     (500, "Something went wrong here"),
-    (503, "Not now: this server does not lead, or something it needs is away"),
+    (
+        503,
+        "Not now: this server does not lead, or something it needs is away",
+    ),
 ];
 
 const GUARDED: [(u16, &str); 4] = [

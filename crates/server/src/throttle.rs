@@ -26,7 +26,10 @@ pub enum Payer {
 
 impl Payer {
     pub fn of(state: &State, user: UserId) -> Payer {
-        state.tree.tenant_of(ScopeId::User(user)).map_or(Payer::Platform, Payer::Tenant)
+        state
+            .tree
+            .tenant_of(ScopeId::User(user))
+            .map_or(Payer::Platform, Payer::Tenant)
     }
 
     /// An IPv6 stranger has a whole network of addresses, so the network pays.
@@ -55,7 +58,11 @@ pub struct Throttle {
 
 impl Throttle {
     pub fn new(rate: u32, burst: u32) -> Throttle {
-        Throttle { rate: f64::from(rate.max(1)), burst: f64::from(burst.max(1)), buckets: Mutex::default() }
+        Throttle {
+            rate: f64::from(rate.max(1)),
+            burst: f64::from(burst.max(1)),
+            buckets: Mutex::default(),
+        }
     }
 
     /// Takes a token, or says when there will be one.
@@ -64,10 +71,16 @@ impl Throttle {
         if buckets.len() >= MAX_BUCKETS && !buckets.contains_key(&payer) {
             buckets.retain(|_, bucket| self.filled(*bucket, now) < self.burst);
         }
-        let bucket = buckets.entry(payer).or_insert(Bucket { tokens: self.burst, at: now });
+        let bucket = buckets.entry(payer).or_insert(Bucket {
+            tokens: self.burst,
+            at: now,
+        });
         let tokens = self.filled(*bucket, now);
         if tokens >= 1.0 {
-            *bucket = Bucket { tokens: tokens - 1.0, at: now };
+            *bucket = Bucket {
+                tokens: tokens - 1.0,
+                at: now,
+            };
             return Ok(());
         }
         *bucket = Bucket { tokens, at: now };
@@ -77,9 +90,13 @@ impl Throttle {
             Payer::Platform => "the platform's staff",
             Payer::Stranger(_) => "this address",
         };
-        Err(Fail::new(429, "too_many_requests", format!("{whose} made more than {} requests a second", self.rate))
-            .hint(format!("try again in {wait_s} s"))
-            .header(header::RETRY_AFTER, &wait_s.to_string()))
+        Err(Fail::new(
+            429,
+            "too_many_requests",
+            format!("{whose} made more than {} requests a second", self.rate),
+        )
+        .hint(format!("try again in {wait_s} s"))
+        .header(header::RETRY_AFTER, &wait_s.to_string()))
     }
 
     fn filled(&self, bucket: Bucket, now: Instant) -> f64 {
@@ -111,6 +128,9 @@ mod tests {
         let one = Payer::stranger("2001:db8:1:2::1".parse().unwrap());
         assert_eq!(one, Payer::stranger("2001:db8:1:2:ffff::9".parse().unwrap()));
         assert_ne!(one, Payer::stranger("2001:db8:1:3::1".parse().unwrap()));
-        assert_eq!(Payer::stranger("::ffff:10.0.0.1".parse().unwrap()), Payer::stranger("10.0.0.1".parse().unwrap()));
+        assert_eq!(
+            Payer::stranger("::ffff:10.0.0.1".parse().unwrap()),
+            Payer::stranger("10.0.0.1".parse().unwrap())
+        );
     }
 }

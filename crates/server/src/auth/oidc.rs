@@ -78,7 +78,11 @@ impl Audience {
             // Meant for others too: then the issuer must say that it was given to us.
             Audience::Several(all) => {
                 let ours = all.iter().any(|one| one == client);
-                ours && if all.len() > 1 { azp == Some(client) } else { azp.is_none_or(|azp| azp == client) }
+                ours && if all.len() > 1 {
+                    azp == Some(client)
+                } else {
+                    azp.is_none_or(|azp| azp == client)
+                }
             }
         }
     }
@@ -94,7 +98,11 @@ impl Oidc {
             .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")))
             .build()
             .expect("a client without special wishes");
-        Oidc { options, http, keys: Mutex::default() }
+        Oidc {
+            options,
+            http,
+            keys: Mutex::default(),
+        }
     }
 
     /// Proves an ID token and says whom it stands for.
@@ -105,7 +113,8 @@ impl Oidc {
         let signed = Signed::read(token).map_err(bad)?;
         let key = self.key_for(&signed).await?;
         let payload = signed.verify(&key).map_err(bad)?;
-        let claims: Claims = serde_json::from_slice(&payload).map_err(|_| bad("its claims are not those of an ID token"))?;
+        let claims: Claims =
+            serde_json::from_slice(&payload).map_err(|_| bad("its claims are not those of an ID token"))?;
         self.check(claims, nonce, now.0.div_euclid(1000))
     }
 
@@ -123,14 +132,23 @@ impl Oidc {
         if claims.iat > soon || claims.nbf.is_some_and(|nbf| nbf > soon) {
             return Err(bad("it is not valid yet"));
         }
-        let same: bool = claims.nonce.as_deref().unwrap_or_default().as_bytes().ct_eq(nonce.as_bytes()).into();
+        let same: bool = claims
+            .nonce
+            .as_deref()
+            .unwrap_or_default()
+            .as_bytes()
+            .ct_eq(nonce.as_bytes())
+            .into();
         if nonce.is_empty() || !same {
             return Err(bad("its nonce is not the one this login was started with"));
         }
         if claims.sub.is_empty() || claims.sub.len() > 255 {
             return Err(bad("it names nobody"));
         }
-        Ok(Identity { issuer: claims.iss, subject: claims.sub })
+        Ok(Identity {
+            issuer: claims.iss,
+            subject: claims.sub,
+        })
     }
 
     /// The issuer's key that the token says it was signed with.
@@ -149,23 +167,38 @@ impl Oidc {
             Err(why) => {
                 // Nothing was learnt, so the next login may ask again.
                 keys.asked = None;
-                tracing::warn!(why, issuer = self.options.issuer, "the issuer's keys were not fetched");
-                return Err(Fail::unavailable("the login issuer does not answer as it should").hint("try again in a moment, or use a key"));
+                tracing::warn!(
+                    why,
+                    issuer = self.options.issuer,
+                    "the issuer's keys were not fetched"
+                );
+                return Err(Fail::unavailable("the login issuer does not answer as it should")
+                    .hint("try again in a moment, or use a key"));
             }
         }
-        signed.choose(&keys.list).cloned().ok_or_else(|| bad("it is signed with a key its issuer does not publish"))
+        signed
+            .choose(&keys.list)
+            .cloned()
+            .ok_or_else(|| bad("it is signed with a key its issuer does not publish"))
     }
 
     async fn fetch_keys(&self) -> Result<Vec<Jwk>, String> {
         let issuer = &self.options.issuer;
-        let place = format!("{}/.well-known/openid-configuration", issuer.trim_end_matches('/'));
+        let place = format!(
+            "{}/.well-known/openid-configuration",
+            issuer.trim_end_matches('/')
+        );
         let discovery: Discovery = self.fetch(&place).await?;
         if discovery.issuer != *issuer {
             return Err(format!("it calls itself {}", discovery.issuer));
         }
         let set: KeySet = self.fetch(&discovery.jwks_uri).await?;
         // Keys of kinds we do not know are none of our business.
-        Ok(set.keys.into_iter().filter_map(|key| serde_json::from_value(key).ok()).collect())
+        Ok(set
+            .keys
+            .into_iter()
+            .filter_map(|key| serde_json::from_value(key).ok())
+            .collect())
     }
 
     async fn fetch<T: DeserializeOwned>(&self, place: &str) -> Result<T, String> {
@@ -173,7 +206,14 @@ impl Oidc {
             return Err(format!("{place} is neither https nor on loopback"));
         }
         let said = |error: reqwest::Error| error.without_url().to_string();
-        let mut response = self.http.get(place).send().await.map_err(said)?.error_for_status().map_err(said)?;
+        let mut response = self
+            .http
+            .get(place)
+            .send()
+            .await
+            .map_err(said)?
+            .error_for_status()
+            .map_err(said)?;
         let mut bytes = Vec::new();
         while let Some(piece) = response.chunk().await.map_err(said)? {
             bytes.extend_from_slice(&piece);
@@ -187,22 +227,29 @@ impl Oidc {
 
 /// https anywhere; plain http only where nobody is in between.
 fn is_trustworthy(place: &str) -> bool {
-    let Ok(url) = reqwest::Url::parse(place) else { return false };
+    let Ok(url) = reqwest::Url::parse(place) else {
+        return false;
+    };
     let loopback = || match url.host_str() {
         Some("localhost" | "[::1]") => true,
-        Some(host) => host.parse::<std::net::Ipv4Addr>().is_ok_and(|ip| ip.is_loopback()),
+        Some(host) => host
+            .parse::<std::net::Ipv4Addr>()
+            .is_ok_and(|ip| ip.is_loopback()),
         None => false,
     };
     url.scheme() == "https" || (url.scheme() == "http" && loopback())
 }
 
 fn bad(why: &str) -> Fail {
-    Fail::unauthenticated(format!("the ID token is not taken: {why}")).hint("log in again").field("/id_token")
+    Fail::unauthenticated(format!("the ID token is not taken: {why}"))
+        .hint("log in again")
+        .field("/id_token")
 }
 
 /// What a proven login that nobody here answers to is told.
 pub(crate) fn nobody() -> Refusal {
-    Refusal::new(Code::NotPermitted, "this login may not enter here").hint("ask an operator to add it to your user")
+    Refusal::new(Code::NotPermitted, "this login may not enter here")
+        .hint("ask an operator to add it to your user")
 }
 
 #[cfg(test)]
@@ -211,25 +258,45 @@ mod tests {
 
     #[test]
     fn plain_http_is_for_loopback_alone() {
-        for good in ["https://id.example", "http://127.0.0.1:9/x", "http://localhost/", "http://[::1]:8/"] {
+        for good in [
+            "https://id.example",
+            "http://127.0.0.1:9/x",
+            "http://localhost/",
+            "http://[::1]:8/",
+        ] {
             assert!(is_trustworthy(good), "{good}");
         }
-        for bad in ["http://id.example", "http://127.0.0.1.evil.example/", "http://169.254.169.254/", "ftp://localhost", "file:///etc/passwd", ""] {
+        for bad in [
+            "http://id.example",
+            "http://127.0.0.1.evil.example/",
+            "http://169.254.169.254/",
+            "ftp://localhost",
+            "file:///etc/passwd",
+            "",
+        ] {
             assert!(!is_trustworthy(bad), "{bad}");
         }
     }
 
     #[test]
     fn a_token_is_good_for_its_time_and_its_login() {
-        let oidc = Oidc::new(OidcOptions { issuer: "https://id.example".into(), client_id: "us".into() });
+        let oidc = Oidc::new(OidcOptions {
+            issuer: "https://id.example".into(),
+            client_id: "us".into(),
+        });
         let check = |change: serde_json::Value, nonce: &str| {
             let mut claims = serde_json::json!({ "iss": "https://id.example", "sub": "ada", "aud": "us", "exp": 2000, "iat": 1000, "nonce": "n" });
             for (name, value) in change.as_object().unwrap() {
                 claims[name] = value.clone();
             }
-            oidc.check(serde_json::from_value(claims).unwrap(), nonce, 1500).is_ok()
+            oidc.check(serde_json::from_value(claims).unwrap(), nonce, 1500)
+                .is_ok()
         };
-        for good in [serde_json::json!({}), serde_json::json!({ "exp": 1441 }), serde_json::json!({ "iat": 1560, "nbf": 1560 })] {
+        for good in [
+            serde_json::json!({}),
+            serde_json::json!({ "exp": 1441 }),
+            serde_json::json!({ "iat": 1560, "nbf": 1560 }),
+        ] {
             assert!(check(good.clone(), "n"), "{good}");
         }
         for bad in [

@@ -55,13 +55,22 @@ impl FromRequest<Arc<Shared>> for NoBody {
 }
 
 fn must_be_json(headers: &HeaderMap) -> Answer<()> {
-    if headers.get_all(header::CONTENT_ENCODING).iter().any(|coding| coding != "identity") {
+    if headers
+        .get_all(header::CONTENT_ENCODING)
+        .iter()
+        .any(|coding| coding != "identity")
+    {
         return Err(Fail::media_type("compressed bodies are not taken").field("Content-Encoding"));
     }
     let mut kinds = headers.get_all(header::CONTENT_TYPE).iter();
     let (kind, more) = (kinds.next(), kinds.next());
-    let kind = kind.and_then(|kind| kind.to_str().ok()).map(str::to_ascii_lowercase);
-    let plain = kind.as_deref().and_then(|kind| kind.strip_prefix("application/json")).map(str::trim);
+    let kind = kind
+        .and_then(|kind| kind.to_str().ok())
+        .map(str::to_ascii_lowercase);
+    let plain = kind
+        .as_deref()
+        .and_then(|kind| kind.strip_prefix("application/json"))
+        .map(str::trim);
     let fine = plain.is_some_and(|rest| {
         let rest = rest.replace([' ', '"'], "");
         rest.is_empty() || rest == ";charset=utf-8"
@@ -74,10 +83,16 @@ fn must_be_json(headers: &HeaderMap) -> Answer<()> {
 
 async fn collect(headers: &HeaderMap, body: Body, limit: usize) -> Answer<Bytes> {
     let too_large = || {
-        Fail::new(413, "body_too_large", format!("the body is larger than {limit} bytes"))
-            .hint("send less, or in several requests")
+        Fail::new(
+            413,
+            "body_too_large",
+            format!("the body is larger than {limit} bytes"),
+        )
+        .hint("send less, or in several requests")
     };
-    let said = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    let said = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
     if said.is_some_and(|said| said > limit as u64) {
         return Err(too_large());
     }
@@ -85,7 +100,10 @@ async fn collect(headers: &HeaderMap, body: Body, limit: usize) -> Answer<Bytes>
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(Fail::malformed("the body did not arrive whole")),
-        Err(_) => Err(Fail::malformed(format!("the body did not arrive within {} s", PATIENCE.as_secs()))),
+        Err(_) => Err(Fail::malformed(format!(
+            "the body did not arrive within {} s",
+            PATIENCE.as_secs()
+        ))),
     }
 }
 
@@ -94,6 +112,7 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Answer<T> {
         return Err(Fail::malformed("the body is empty; JSON is wanted"));
     }
     let text = std::str::from_utf8(bytes).map_err(|_| Fail::malformed("the body is not UTF-8"))?;
-    let value = strict::parse(text).map_err(|error| Fail::malformed(format!("the body is not JSON as wanted: {error}")))?;
+    let value = strict::parse(text)
+        .map_err(|error| Fail::malformed(format!("the body is not JSON as wanted: {error}")))?;
     strict::from_json(&value).map_err(|fault| Fail::invalid(fault.pointer(), fault.message))
 }

@@ -19,12 +19,24 @@ pub(crate) struct Turn<'a> {
 
 impl<'a> Turn<'a> {
     /// `list` names the route and its filters.
-    pub fn new(shared: &'a Shared, caller: &Caller, list: &str, limit: Option<u32>, cursor: Option<&str>) -> Answer<Turn<'a>> {
+    pub fn new(
+        shared: &'a Shared,
+        caller: &Caller,
+        list: &str,
+        limit: Option<u32>,
+        cursor: Option<&str>,
+    ) -> Answer<Turn<'a>> {
         Turn::with_default(shared, caller, list, limit, cursor, DEFAULT_PAGE)
     }
 
     /// For short lists that are usually wanted whole.
-    pub fn whole(shared: &'a Shared, caller: &Caller, list: &str, limit: Option<u32>, cursor: Option<&str>) -> Answer<Turn<'a>> {
+    pub fn whole(
+        shared: &'a Shared,
+        caller: &Caller,
+        list: &str,
+        limit: Option<u32>,
+        cursor: Option<&str>,
+    ) -> Answer<Turn<'a>> {
         Turn::with_default(shared, caller, list, limit, cursor, MAX_PAGE)
     }
 
@@ -38,11 +50,19 @@ impl<'a> Turn<'a> {
     ) -> Answer<Turn<'a>> {
         let limit = limit.unwrap_or(default);
         if limit == 0 || limit > MAX_PAGE {
-            return Err(Fail::invalid("limit", format!("a page has 1 to {MAX_PAGE} items")));
+            return Err(Fail::invalid(
+                "limit",
+                format!("a page has 1 to {MAX_PAGE} items"),
+            ));
         }
         let list = format!("cursor/{list}/{}", caller.user);
         let after = cursor.map(|cursor| open(shared, &list, cursor)).transpose()?;
-        Ok(Turn { shared, list, limit: limit as usize, after })
+        Ok(Turn {
+            shared,
+            list,
+            limit: limit as usize,
+            after,
+        })
     }
 
     /// Takes a page out of items that come in the order of their keys; `key` says where an item stands.
@@ -50,7 +70,11 @@ impl<'a> Turn<'a> {
         let mut items: Vec<T> = items.take(self.limit + 1).collect();
         let more = items.len() > self.limit;
         items.truncate(self.limit);
-        let next = if more { items.last().map(|last| self.seal(&key(last))) } else { None };
+        let next = if more {
+            items.last().map(|last| self.seal(&key(last)))
+        } else {
+            None
+        };
         Page { items, next }
     }
 
@@ -67,7 +91,14 @@ fn open(shared: &Shared, list: &str, cursor: &str) -> Answer<String> {
         return Err(bad());
     }
     let digit = |byte: u8| char::from(byte).to_digit(16);
-    let bytes: Option<Vec<u8>> = pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8)).collect();
-    let plain = shared.app.keyring.open_box(list, &bytes.ok_or_else(bad)?).map_err(|_| bad())?;
+    let bytes: Option<Vec<u8>> = pairs
+        .iter()
+        .map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8))
+        .collect();
+    let plain = shared
+        .app
+        .keyring
+        .open_box(list, &bytes.ok_or_else(bad)?)
+        .map_err(|_| bad())?;
     String::from_utf8(plain).map_err(|_| bad())
 }

@@ -27,7 +27,12 @@ impl IfMatch {
         match self {
             IfMatch::Any => None,
             // No tag that could match: one that no scope ever has.
-            IfMatch::OneOf(list) => Some(present.filter(|now| list.contains(now)).or(list.first().copied()).unwrap_or(0)),
+            IfMatch::OneOf(list) => Some(
+                present
+                    .filter(|now| list.contains(now))
+                    .or(list.first().copied())
+                    .unwrap_or(0),
+            ),
         }
     }
 }
@@ -36,12 +41,21 @@ impl FromRequestParts<Arc<Shared>> for IfMatch {
     type Rejection = Fail;
 
     async fn from_request_parts(parts: &mut Parts, _: &Arc<Shared>) -> Answer<Self> {
-        let Some(tags) = tags(&parts.headers, header::IF_MATCH, "If-Match")? else { return Ok(IfMatch::Any) };
+        let Some(tags) = tags(&parts.headers, header::IF_MATCH, "If-Match")? else {
+            return Ok(IfMatch::Any);
+        };
         if tags == ["*"] {
             return Ok(IfMatch::Any);
         }
         // A weak tag never matches a change (RFC 9110, 13.1.1); neither does one we never gave.
-        let revisions = tags.iter().filter_map(|tag| tag.split('.').next()?.strip_prefix('"')?.trim_end_matches('"').parse().ok());
+        let revisions = tags.iter().filter_map(|tag| {
+            tag.split('.')
+                .next()?
+                .strip_prefix('"')?
+                .trim_end_matches('"')
+                .parse()
+                .ok()
+        });
         Ok(IfMatch::OneOf(revisions.collect()))
     }
 }
@@ -54,7 +68,10 @@ fn tags(headers: &HeaderMap, name: HeaderName, shown: &str) -> Answer<Option<Vec
         let text = value.to_str().map_err(|_| bad())?;
         for tag in text.split(',').map(str::trim) {
             let opaque = tag.strip_prefix("W/").unwrap_or(tag);
-            let quoted = opaque.len() >= 2 && opaque.starts_with('"') && opaque.ends_with('"') && !opaque[1..opaque.len() - 1].contains('"');
+            let quoted = opaque.len() >= 2
+                && opaque.starts_with('"')
+                && opaque.ends_with('"')
+                && !opaque[1..opaque.len() - 1].contains('"');
             if tag != "*" && !quoted {
                 return Err(bad());
             }
@@ -68,12 +85,27 @@ fn tags(headers: &HeaderMap, name: HeaderName, shown: &str) -> Answer<Option<Vec
 }
 
 /// Answers with a tag; 304 where the caller has this very answer.
-pub(crate) fn tagged(headers: &HeaderMap, revision: u64, changing: &impl Serialize, view: impl Serialize) -> Answer<Response> {
+pub(crate) fn tagged(
+    headers: &HeaderMap,
+    revision: u64,
+    changing: &impl Serialize,
+    view: impl Serialize,
+) -> Answer<Response> {
     let changing = serde_json::to_vec(changing).unwrap_or_default();
-    let tag = if changing == b"null" { format!("\"{revision}\"") } else { format!("\"{revision}.{}\"", fingerprint(&changing)) };
+    let tag = if changing == b"null" {
+        format!("\"{revision}\"")
+    } else {
+        format!("\"{revision}.{}\"", fingerprint(&changing))
+    };
     let known = tags(headers, header::IF_NONE_MATCH, "If-None-Match")?.unwrap_or_default();
-    let same = known.iter().any(|known| known == "*" || known.trim_start_matches("W/") == tag);
-    let mut response = if same { StatusCode::NOT_MODIFIED.into_response() } else { Json(view).into_response() };
+    let same = known
+        .iter()
+        .any(|known| known == "*" || known.trim_start_matches("W/") == tag);
+    let mut response = if same {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        Json(view).into_response()
+    };
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(header::ETAG, tag);
     }
@@ -82,5 +114,8 @@ pub(crate) fn tagged(headers: &HeaderMap, revision: u64, changing: &impl Seriali
 
 fn fingerprint(bytes: &[u8]) -> String {
     use sha2::Digest;
-    sha2::Sha256::digest(bytes)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+    sha2::Sha256::digest(bytes)[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }

@@ -19,7 +19,10 @@ pub type Answer<T> = Result<T, Fail>;
 
 impl Fail {
     pub fn new(status: u16, code: &str, detail: impl Into<String>) -> Fail {
-        Fail { problem: Box::new(Problem::new(status, code, detail)), headers: Vec::new() }
+        Fail {
+            problem: Box::new(Problem::new(status, code, detail)),
+            headers: Vec::new(),
+        }
     }
 
     pub fn malformed(detail: impl Into<String>) -> Fail {
@@ -39,9 +42,13 @@ impl Fail {
     }
 
     pub fn not_leader() -> Fail {
-        Fail::new(503, "not_leader", "this server follows another and cannot change anything")
-            .hint("try again in a moment, or ask another server")
-            .header(header::RETRY_AFTER, "1")
+        Fail::new(
+            503,
+            "not_leader",
+            "this server follows another and cannot change anything",
+        )
+        .hint("try again in a moment, or ask another server")
+        .header(header::RETRY_AFTER, "1")
     }
 
     pub fn unavailable(detail: impl Into<String>) -> Fail {
@@ -57,7 +64,11 @@ impl Fail {
     /// The cause goes to the log and never to the caller.
     pub fn internal(cause: &dyn std::fmt::Display) -> Fail {
         tracing::error!(%cause, "a request failed");
-        Fail::new(500, "internal", "something went wrong here; the server's log says what")
+        Fail::new(
+            500,
+            "internal",
+            "something went wrong here; the server's log says what",
+        )
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Fail {
@@ -99,7 +110,10 @@ impl Fail {
 
 impl From<Refusal> for Fail {
     fn from(refusal: Refusal) -> Fail {
-        Fail { problem: Box::new(refusal.into()), headers: Vec::new() }
+        Fail {
+            problem: Box::new(refusal.into()),
+            headers: Vec::new(),
+        }
     }
 }
 

@@ -68,7 +68,8 @@ fn problem_of(response: &mut Response) -> Option<Box<Problem>> {
     }
     let fail = match status {
         StatusCode::METHOD_NOT_ALLOWED => {
-            Fail::new(405, "method_not_allowed", "this route does not know the method").hint("the Allow header lists those it knows")
+            Fail::new(405, "method_not_allowed", "this route does not know the method")
+                .hint("the Allow header lists those it knows")
         }
         StatusCode::NOT_FOUND => route_not_found(),
         _ => Fail::internal(&format!("an answer of status {status} without a problem")),
@@ -81,8 +82,14 @@ fn write_problem(response: Response, mut problem: Problem, request_id: &str) -> 
     let (mut parts, _) = response.into_parts();
     parts.status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     parts.headers.remove(header::CONTENT_LENGTH);
-    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    Response::from_parts(parts, Body::from(serde_json::to_vec(&problem).unwrap_or_default()))
+    parts.headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/problem+json"),
+    );
+    Response::from_parts(
+        parts,
+        Body::from(serde_json::to_vec(&problem).unwrap_or_default()),
+    )
 }
 
 fn dress(response: &mut Response, request_id: &str) {
@@ -95,7 +102,10 @@ fn dress(response: &mut Response, request_id: &str) {
         (header::CACHE_CONTROL, "no-store"),
         (header::REFERRER_POLICY, "no-referrer"),
         (header::X_FRAME_OPTIONS, "DENY"),
-        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
+        (
+            header::CONTENT_SECURITY_POLICY,
+            "default-src 'none'; frame-ancestors 'none'",
+        ),
     ];
     for (name, value) in fixed {
         headers.entry(name).or_insert(HeaderValue::from_static(value));

@@ -18,5 +18,8 @@ pages! {
 }
 
 pub fn page(code: &str) -> Option<&'static str> {
-    PAGES.iter().find(|(known, _)| *known == code).map(|(_, page)| *page)
+    PAGES
+        .iter()
+        .find(|(known, _)| *known == code)
+        .map(|(_, page)| *page)
 }

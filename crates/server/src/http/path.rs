@@ -27,7 +27,9 @@ impl<const N: usize> FromRequestParts<Arc<Shared>> for Segments<N> {
     type Rejection = Fail;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Answer<Self> {
-        let params = RawPathParams::from_request_parts(parts, shared).await.map_err(|_| Fail::not_found())?;
+        let params = RawPathParams::from_request_parts(parts, shared)
+            .await
+            .map_err(|_| Fail::not_found())?;
         let segments: Vec<String> = params.iter().map(|(_, value)| value.to_owned()).collect();
         segments.try_into().map(Segments).map_err(|_| Fail::not_found())
     }

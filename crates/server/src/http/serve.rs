@@ -35,7 +35,12 @@ pub struct Peer(pub SocketAddr);
 
 /// Serves until told to stop; then lets requests under way end, and writes down what was refused. The
 /// controller must stay open until this is done.
-pub async fn serve(listener: TcpListener, tls: Option<Arc<rustls::ServerConfig>>, app: App, stop: CancellationToken) {
+pub async fn serve(
+    listener: TcpListener,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    app: App,
+    stop: CancellationToken,
+) {
     let audit = Arc::new(Audit::default());
     let controller = app.controller.clone();
     let counting = tokio::spawn(audit.clone().run(controller.clone(), stop.clone()));
@@ -75,9 +80,17 @@ pub async fn serve(listener: TcpListener, tls: Option<Arc<rustls::ServerConfig>>
     audit.flush(&controller).await;
 }
 
-async fn converse(stream: TcpStream, peer: SocketAddr, acceptor: Option<TlsAcceptor>, router: Router, watcher: Watcher) {
+async fn converse(
+    stream: TcpStream,
+    peer: SocketAddr,
+    acceptor: Option<TlsAcceptor>,
+    router: Router,
+    watcher: Watcher,
+) {
     let _ = stream.set_nodelay(true);
-    let Some(acceptor) = acceptor else { return speak(stream, peer, router, watcher).await };
+    let Some(acceptor) = acceptor else {
+        return speak(stream, peer, router, watcher).await;
+    };
     match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => speak(stream, peer, router, watcher).await,
         Ok(Err(error)) => tracing::debug!(%peer, %error, "a handshake failed"),
@@ -85,17 +98,32 @@ async fn converse(stream: TcpStream, peer: SocketAddr, acceptor: Option<TlsAccep
     }
 }
 
-async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, peer: SocketAddr, router: Router, watcher: Watcher) {
+async fn speak(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: SocketAddr,
+    router: Router,
+    watcher: Watcher,
+) {
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let router = router.clone();
         async move {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(Peer(peer));
-            Ok::<_, Infallible>(router.oneshot(request).await.unwrap_or_else(|never| match never {}))
+            Ok::<_, Infallible>(
+                router
+                    .oneshot(request)
+                    .await
+                    .unwrap_or_else(|never| match never {}),
+            )
         }
     });
     let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_headers(MAX_HEADERS).max_buf_size(MAX_HEAD_BYTES);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS)
+        .max_headers(MAX_HEADERS)
+        .max_buf_size(MAX_HEAD_BYTES);
     builder
         .http2()
         .timer(TokioTimer::new())
@@ -103,7 +131,9 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, pee
         .max_header_list_size(MAX_HEAD_BYTES as u32)
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    let connection = builder
+        .serve_connection(TokioIo::new(stream), service)
+        .into_owned();
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%peer, %error, "a connection ended badly");
     }

@@ -3,7 +3,10 @@
 //! by JSON Pointer. Query strings take the same way, as an object of texts.
 
 use serde::de::value::StrDeserializer;
-use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor};
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Unexpected,
+    VariantAccess, Visitor,
+};
 use serde_json::{Map, Number, Value};
 
 const MAX_DEPTH: usize = 64;
@@ -24,7 +27,11 @@ impl Fault {
 
     /// RFC 6901.
     pub fn pointer(&self) -> String {
-        let steps = self.steps.iter().rev().map(|step| step.replace('~', "~0").replace('/', "~1"));
+        let steps = self
+            .steps
+            .iter()
+            .rev()
+            .map(|step| step.replace('~', "~0").replace('/', "~1"));
         steps.map(|step| format!("/{step}")).collect()
     }
 
@@ -44,7 +51,10 @@ impl std::error::Error for Fault {}
 
 impl de::Error for Fault {
     fn custom<T: std::fmt::Display>(message: T) -> Fault {
-        Fault { steps: Vec::new(), message: message.to_string() }
+        Fault {
+            steps: Vec::new(),
+            message: message.to_string(),
+        }
     }
 
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Fault {
@@ -53,15 +63,26 @@ impl de::Error for Fault {
         } else {
             format!("there is no such field; known are {}", expected.join(", "))
         };
-        Fault { steps: Vec::new(), message }.at(shortened(field))
+        Fault {
+            steps: Vec::new(),
+            message,
+        }
+        .at(shortened(field))
     }
 
     fn missing_field(field: &'static str) -> Fault {
-        Fault { steps: Vec::new(), message: "this field is needed".into() }.at(field)
+        Fault {
+            steps: Vec::new(),
+            message: "this field is needed".into(),
+        }
+        .at(field)
     }
 
     fn unknown_variant(_: &str, expected: &'static [&'static str]) -> Fault {
-        Fault { steps: Vec::new(), message: format!("not one of {}", expected.join(", ")) }
+        Fault {
+            steps: Vec::new(),
+            message: format!("not one of {}", expected.join(", ")),
+        }
     }
 }
 
@@ -72,7 +93,9 @@ fn shortened(text: &str) -> String {
 /// Reads JSON text; refuses what the grammar refuses, keys said twice, and nesting deeper than 64.
 pub(super) fn parse(text: &str) -> Result<Value, String> {
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let value = Tree(0).deserialize(&mut deserializer).map_err(|error| error.to_string())?;
+    let value = Tree(0)
+        .deserialize(&mut deserializer)
+        .map_err(|error| error.to_string())?;
     deserializer.end().map_err(|error| error.to_string())?;
     Ok(value)
 }
@@ -82,7 +105,11 @@ struct Tree(usize);
 
 impl Tree {
     fn deeper<E: de::Error>(&self) -> Result<Tree, E> {
-        if self.0 >= MAX_DEPTH { Err(E::custom(format!("nested deeper than {MAX_DEPTH}"))) } else { Ok(Tree(self.0 + 1)) }
+        if self.0 >= MAX_DEPTH {
+            Err(E::custom(format!("nested deeper than {MAX_DEPTH}")))
+        } else {
+            Ok(Tree(self.0 + 1))
+        }
     }
 }
 
@@ -112,7 +139,9 @@ impl<'de> Visitor<'de> for Tree {
         Ok(Value::Number(value.into()))
     }
     fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("not a finite number"))
+        Number::from_f64(value)
+            .map(Value::Number)
+            .ok_or_else(|| E::custom("not a finite number"))
     }
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
         Ok(Value::String(value.to_owned()))
@@ -132,7 +161,10 @@ impl<'de> Visitor<'de> for Tree {
         while let Some(key) = fields.next_key::<String>()? {
             let value = fields.next_value_seed(self.deeper()?)?;
             if map.contains_key(&key) {
-                return Err(de::Error::custom(format!("the key \"{}\" stands twice in one object", shortened(&key))));
+                return Err(de::Error::custom(format!(
+                    "the key \"{}\" stands twice in one object",
+                    shortened(&key)
+                )));
             }
             map.insert(key, value);
         }
@@ -159,7 +191,10 @@ struct Strict<'a> {
 
 impl<'a> Strict<'a> {
     fn child(self, value: &'a Value) -> Strict<'a> {
-        Strict { value, text: self.text }
+        Strict {
+            value,
+            text: self.text,
+        }
     }
 
     fn mismatch(self, expected: &dyn de::Expected) -> Fault {
@@ -176,7 +211,8 @@ impl<'a> Strict<'a> {
 
     fn parsed<V: std::str::FromStr>(self, expected: &str) -> Result<V, Fault> {
         let text = self.value.as_str().unwrap_or_default();
-        text.parse().map_err(|_| de::Error::custom(format!("not {expected}")))
+        text.parse()
+            .map_err(|_| de::Error::custom(format!("not {expected}")))
     }
 }
 
@@ -188,8 +224,12 @@ struct Items<'a> {
 impl<'de> SeqAccess<'de> for Items<'_> {
     type Error = Fault;
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Fault> {
-        let Some((i, item)) = self.list.next() else { return Ok(None) };
-        seed.deserialize(self.strict.child(item)).map(Some).map_err(|fault| fault.at(i.to_string()))
+        let Some((i, item)) = self.list.next() else {
+            return Ok(None);
+        };
+        seed.deserialize(self.strict.child(item))
+            .map(Some)
+            .map_err(|fault| fault.at(i.to_string()))
     }
 }
 
@@ -205,15 +245,24 @@ impl<'de> MapAccess<'de> for Fields<'_> {
     type Error = Fault;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Fault> {
-        let Some((key, value)) = self.map.next() else { return Ok(None) };
+        let Some((key, value)) = self.map.next() else {
+            return Ok(None);
+        };
         self.next = Some((key, value));
         let read = seed.deserialize(StrDeserializer::<Fault>::new(key)).map(Some);
-        read.map_err(|fault| if self.open { fault.at(shortened(key)) } else { fault })
+        read.map_err(|fault| {
+            if self.open {
+                fault.at(shortened(key))
+            } else {
+                fault
+            }
+        })
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Fault> {
         let (key, value) = self.next.take().expect("a key was read");
-        seed.deserialize(self.strict.child(value)).map_err(|fault| fault.at(shortened(key)))
+        seed.deserialize(self.strict.child(value))
+            .map_err(|fault| fault.at(shortened(key)))
     }
 }
 
@@ -235,19 +284,37 @@ impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
 impl<'de> VariantAccess<'de> for Variant<'_> {
     type Error = Fault;
     fn unit_variant(self) -> Result<(), Fault> {
-        self.body.map_or(Ok(()), |_| Err(de::Error::custom("a plain word is wanted")))
+        self.body
+            .map_or(Ok(()), |_| Err(de::Error::custom("a plain word is wanted")))
     }
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Fault> {
-        let body = self.body.ok_or_else(|| <Fault as de::Error>::custom("a value is wanted"))?;
-        seed.deserialize(self.strict.child(body)).map_err(|fault| fault.at(self.name))
+        let body = self
+            .body
+            .ok_or_else(|| <Fault as de::Error>::custom("a value is wanted"))?;
+        seed.deserialize(self.strict.child(body))
+            .map_err(|fault| fault.at(self.name))
     }
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Fault> {
-        let body = self.body.ok_or_else(|| <Fault as de::Error>::custom("a value is wanted"))?;
-        self.strict.child(body).deserialize_seq(visitor).map_err(|fault| fault.at(self.name))
+        let body = self
+            .body
+            .ok_or_else(|| <Fault as de::Error>::custom("a value is wanted"))?;
+        self.strict
+            .child(body)
+            .deserialize_seq(visitor)
+            .map_err(|fault| fault.at(self.name))
     }
-    fn struct_variant<V: Visitor<'de>>(self, fields: &'static [&'static str], visitor: V) -> Result<V::Value, Fault> {
-        let body = self.body.ok_or_else(|| <Fault as de::Error>::custom("a value is wanted"))?;
-        self.strict.child(body).deserialize_struct("", fields, visitor).map_err(|fault| fault.at(self.name))
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
+        let body = self
+            .body
+            .ok_or_else(|| <Fault as de::Error>::custom("a value is wanted"))?;
+        self.strict
+            .child(body)
+            .deserialize_struct("", fields, visitor)
+            .map_err(|fault| fault.at(self.name))
     }
 }
 
@@ -274,8 +341,16 @@ impl<'de> Deserializer<'de> for Strict<'_> {
                 _ => Err(self.mismatch(&visitor)),
             },
             Value::String(text) => visitor.visit_str(text),
-            Value::Array(list) => visitor.visit_seq(Items { strict: self, list: list.iter().enumerate() }),
-            Value::Object(map) => visitor.visit_map(Fields { strict: self, map: map.iter(), next: None, open: false }),
+            Value::Array(list) => visitor.visit_seq(Items {
+                strict: self,
+                list: list.iter().enumerate(),
+            }),
+            Value::Object(map) => visitor.visit_map(Fields {
+                strict: self,
+                map: map.iter(),
+                next: None,
+                open: false,
+            }),
         }
     }
 
@@ -292,33 +367,69 @@ impl<'de> Deserializer<'de> for Strict<'_> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
-        if self.value.is_null() { visitor.visit_none() } else { visitor.visit_some(self) }
+        if self.value.is_null() {
+            visitor.visit_none()
+        } else {
+            visitor.visit_some(self)
+        }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
         visitor.visit_newtype_struct(self)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Fault> {
         match self.value {
-            Value::Object(map) => visitor.visit_map(Fields { strict: self, map: map.iter(), next: None, open: true }),
+            Value::Object(map) => visitor.visit_map(Fields {
+                strict: self,
+                map: map.iter(),
+                next: None,
+                open: true,
+            }),
             _ => Err(self.mismatch(&visitor)),
         }
     }
 
-    fn deserialize_struct<V: Visitor<'de>>(self, _: &'static str, _: &'static [&'static str], visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
         match self.value {
-            Value::Object(map) => visitor.visit_map(Fields { strict: self, map: map.iter(), next: None, open: false }),
+            Value::Object(map) => visitor.visit_map(Fields {
+                strict: self,
+                map: map.iter(),
+                next: None,
+                open: false,
+            }),
             _ => Err(self.mismatch(&visitor)),
         }
     }
 
-    fn deserialize_enum<V: Visitor<'de>>(self, _: &'static str, _: &'static [&'static str], visitor: V) -> Result<V::Value, Fault> {
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Fault> {
         match self.value {
-            Value::String(name) => visitor.visit_enum(Variant { strict: self, name, body: None }),
+            Value::String(name) => visitor.visit_enum(Variant {
+                strict: self,
+                name,
+                body: None,
+            }),
             Value::Object(map) if map.len() == 1 => {
                 let (name, body) = map.iter().next().expect("one field");
-                visitor.visit_enum(Variant { strict: self, name, body: Some(body) })
+                visitor.visit_enum(Variant {
+                    strict: self,
+                    name,
+                    body: Some(body),
+                })
             }
             _ => Err(self.mismatch(&visitor)),
         }
@@ -367,8 +478,12 @@ mod tests {
 
     #[test]
     fn good_texts_are_read() {
-        let outer = read(r#"{"name":"a","limits":{"x":18446744073709551615},"inner":{"n":4},"word":"yes"}"#).unwrap();
-        assert_eq!((outer.limits["x"], outer.inner, outer.word), (u64::MAX, Some(Inner { n: 4 }), Some(Word::Yes)));
+        let outer =
+            read(r#"{"name":"a","limits":{"x":18446744073709551615},"inner":{"n":4},"word":"yes"}"#).unwrap();
+        assert_eq!(
+            (outer.limits["x"], outer.inner, outer.word),
+            (u64::MAX, Some(Inner { n: 4 }), Some(Word::Yes))
+        );
     }
 
     #[test]
@@ -382,7 +497,10 @@ mod tests {
             (r#"{"name":"a","inner":[4]}"#, "/inner "),
             (r#"{"name":"a","inner":{"n":1,"m":2}}"#, "/inner/m "),
             (r#"{"name":"a","limits":{"a/b":"c"}}"#, "/limits/a~1b "),
-            (r#"{"name":"a","limits":{"a":18446744073709551616}}"#, "/limits/a "),
+            (
+                r#"{"name":"a","limits":{"a":18446744073709551616}}"#,
+                "/limits/a ",
+            ),
             (r#"{"name":"a","word":"no"}"#, "/word "),
             (r#"["a"]"#, " "),
             ("null", " "),
@@ -396,7 +514,20 @@ mod tests {
     fn what_is_not_json_is_refused() {
         let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
         let just_too_deep = format!("{}{}", "[".repeat(66), "]".repeat(66));
-        for text in ["", " ", "{", "{}{}", "NaN", "01", "1e400", r#"{"a":1,"a":2}"#, r#"{"l":{"a":1,"a":1}}"#, r#""\ud800""#, &deep, &just_too_deep] {
+        for text in [
+            "",
+            " ",
+            "{",
+            "{}{}",
+            "NaN",
+            "01",
+            "1e400",
+            r#"{"a":1,"a":2}"#,
+            r#"{"l":{"a":1,"a":1}}"#,
+            r#""\ud800""#,
+            &deep,
+            &just_too_deep,
+        ] {
             assert!(parse(text).is_err(), "{}", &text[..text.len().min(40)]);
         }
         assert!(parse(&format!("{}{}", "[".repeat(64), "]".repeat(64))).is_ok());

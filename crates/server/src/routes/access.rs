@@ -41,7 +41,12 @@ fn key_view(key: &Key) -> KeyView {
 fn grants_at<'a>(state: &'a Platform, scope: &'a Scope) -> impl Iterator<Item = GrantView> + 'a {
     scope.roles.iter().flat_map(move |(&user, roles)| {
         let user_path = state.tree.title(ScopeId::User(user));
-        roles.iter().map(move |&role| GrantView { scope: scope.id, user, user_path: user_path.clone(), role })
+        roles.iter().map(move |&role| GrantView {
+            scope: scope.id,
+            user,
+            user_path: user_path.clone(),
+            role,
+        })
     })
 }
 
@@ -53,10 +58,19 @@ pub(crate) async fn whoami(State(shared): State<Arc<Shared>>, caller: Caller) ->
     caller.may_look(&state)?;
     let me = state.tree.find(ScopeId::User(caller.user))?;
     // A tenant's user holds roles only inside its tenant.
-    let reach = state.tree.tenant_of(me.id).map_or(ScopeId::Platform, ScopeId::Tenant);
-    let places = state.tree.subtree(reach).into_iter().filter_map(|id| state.tree.get(id));
+    let reach = state
+        .tree
+        .tenant_of(me.id)
+        .map_or(ScopeId::Platform, ScopeId::Tenant);
+    let places = state
+        .tree
+        .subtree(reach)
+        .into_iter()
+        .filter_map(|id| state.tree.get(id));
     let held = places.filter(|scope| scope.roles.contains_key(&caller.user));
-    let grants = held.flat_map(|scope| grants_at(&state, scope)).filter(|grant| grant.user == caller.user);
+    let grants = held
+        .flat_map(|scope| grants_at(&state, scope))
+        .filter(|grant| grant.user == caller.user);
     Ok(Json(WhoAmI {
         user: super::scope::view(&state, me),
         grants: grants.collect(),
@@ -78,20 +92,52 @@ pub(crate) async fn keys(
     let user: UserId = path.id(0)?;
     let state = shared.app.controller.view().read();
     caller.may(&state, Action::KeyManage, ScopeId::User(user))?;
-    let turn = Turn::whole(&shared, &caller, &format!("keys/{user}"), query.limit, query.cursor.as_deref())?;
+    let turn = Turn::whole(
+        &shared,
+        &caller,
+        &format!("keys/{user}"),
+        query.limit,
+        query.cursor.as_deref(),
+    )?;
     let after = turn.after.as_deref();
-    let ahead = state.keys.of_user(user).filter(|key| after.is_none_or(|after| key.id.to_string().as_str() > after));
+    let ahead = state
+        .keys
+        .of_user(user)
+        .filter(|key| after.is_none_or(|after| key.id.to_string().as_str() > after));
     Ok(Json(turn.page(ahead.map(key_view), |key| key.id.to_string())))
 }
 
 /// Makes a key and gives what shows it; the token is shown this once.
-pub(super) async fn new_key(shared: &Shared, by: Actor, request_id: &str, wish: NewKeyWish) -> Answer<NewKey> {
+pub(super) async fn new_key(
+    shared: &Shared,
+    by: Actor,
+    request_id: &str,
+    wish: NewKeyWish,
+) -> Answer<NewKey> {
     let bytes: [u8; 32] = random();
-    let NewKeyWish { user, label, expires, allow } = wish;
-    let wish = Wish::CreateKey { user, label, digest: digest(&bytes), expires, allow };
-    let accepted = shared.app.controller.submit(by, wish, Some(request_id.to_owned()), None).await?;
+    let NewKeyWish {
+        user,
+        label,
+        expires,
+        allow,
+    } = wish;
+    let wish = Wish::CreateKey {
+        user,
+        label,
+        digest: digest(&bytes),
+        expires,
+        allow,
+    };
+    let accepted = shared
+        .app
+        .controller
+        .submit(by, wish, Some(request_id.to_owned()), None)
+        .await?;
     let key = key_made(&accepted).ok_or_else(|| Fail::internal(&"no key was made"))?;
-    Ok(NewKey { key, token: token::write(token::Kind::Key, &bytes).reveal().to_owned() })
+    Ok(NewKey {
+        key,
+        token: token::write(token::Kind::Key, &bytes).reveal().to_owned(),
+    })
 }
 
 pub(super) struct NewKeyWish {
@@ -118,8 +164,17 @@ pub(crate) async fn create_key(
     _: NotRepeatable,
     body: JsonBody<CreateKey>,
 ) -> Answer<(StatusCode, Json<NewKey>)> {
-    let CreateKey { label, expires, allow } = body.value;
-    let wish = NewKeyWish { user: path.id(0)?, label, expires: expires.map(|moment| moment.0), allow };
+    let CreateKey {
+        label,
+        expires,
+        allow,
+    } = body.value;
+    let wish = NewKeyWish {
+        user: path.id(0)?,
+        label,
+        expires: expires.map(|moment| moment.0),
+        allow,
+    };
     let key = new_key(&shared, caller.actor.clone(), &caller.request_id, wish).await?;
     Ok((StatusCode::CREATED, Json(key)))
 }
@@ -127,9 +182,16 @@ pub(crate) async fn create_key(
 /// Revokes a key: the next request with it is refused.
 #[utoipa::path(delete, path = "/v1/keys/{key}", tag = "access", params(("key" = String, Path, description = "The key's id")),
     responses((status = 204, description = "Revoked"), ChangeProblems))]
-pub(crate) async fn revoke_key(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<StatusCode> {
+pub(crate) async fn revoke_key(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    _: NoBody,
+) -> Answer<StatusCode> {
     let key: KeyId = path.id(0)?;
-    caller.submit(&shared.app.controller, Wish::RevokeKey { key }).await?;
+    caller
+        .submit(&shared.app.controller, Wish::RevokeKey { key })
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -145,10 +207,17 @@ pub(crate) async fn roles(
     let id: ScopeId = path.id(0)?;
     let state = shared.app.controller.view().read();
     caller.may(&state, Action::ScopeRead, id)?;
-    let turn = Turn::whole(&shared, &caller, &format!("roles/{id}"), query.limit, query.cursor.as_deref())?;
+    let turn = Turn::whole(
+        &shared,
+        &caller,
+        &format!("roles/{id}"),
+        query.limit,
+        query.cursor.as_deref(),
+    )?;
     let place = |grant: &GrantView| format!("{} {}", grant.user, grant.role as u8);
     let after = turn.after.as_deref();
-    let ahead = grants_at(&state, state.tree.find(id)?).filter(|grant| after.is_none_or(|after| place(grant).as_str() > after));
+    let ahead = grants_at(&state, state.tree.find(id)?)
+        .filter(|grant| after.is_none_or(|after| place(grant).as_str() > after));
     Ok(Json(turn.page(ahead, place)))
 }
 
@@ -163,17 +232,40 @@ pub(crate) async fn grant_role(
 ) -> Answer<(StatusCode, Json<GrantView>)> {
     let scope = path.id(0)?;
     let (user, role) = (id_in(&body.value.user, "/user", "a user")?, body.value.role);
-    caller.submit(&shared.app.controller, Wish::GrantRole { scope, user, role }).await?;
-    let user_path = shared.app.controller.view().read().tree.title(ScopeId::User(user));
-    Ok((StatusCode::CREATED, Json(GrantView { scope, user, user_path, role })))
+    caller
+        .submit(&shared.app.controller, Wish::GrantRole { scope, user, role })
+        .await?;
+    let user_path = shared
+        .app
+        .controller
+        .view()
+        .read()
+        .tree
+        .title(ScopeId::User(user));
+    Ok((
+        StatusCode::CREATED,
+        Json(GrantView {
+            scope,
+            user,
+            user_path,
+            role,
+        }),
+    ))
 }
 
 /// Takes a role away.
 #[utoipa::path(delete, path = "/v1/scopes/{scope}/roles/{user}/{role}", tag = "access",
     params(("scope" = String, Path, description = "The scope's id, or `platform`"), ("user" = String, Path, description = "The user's id"), ("role" = String, Path, description = "The role's name")),
     responses((status = 204, description = "Taken away"), ChangeProblems))]
-pub(crate) async fn revoke_role(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<3>, _: NoBody) -> Answer<StatusCode> {
+pub(crate) async fn revoke_role(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<3>,
+    _: NoBody,
+) -> Answer<StatusCode> {
     let (scope, user, role): (ScopeId, UserId, Role) = (path.id(0)?, path.id(1)?, path.id(2)?);
-    caller.submit(&shared.app.controller, Wish::RevokeRole { scope, user, role }).await?;
+    caller
+        .submit(&shared.app.controller, Wish::RevokeRole { scope, user, role })
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -26,7 +26,11 @@ const PAGE: u32 = 1000;
 
 /// Sums up what a scope's jobs cost.
 #[utoipa::path(get, path = "/v1/costs", tag = "cost", params(CostQuery), responses((status = 200, body = CostView), ReadProblems))]
-pub(crate) async fn costs(State(shared): State<Arc<Shared>>, caller: Caller, Query(query): Query<CostQuery>) -> Answer<Json<CostView>> {
+pub(crate) async fn costs(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Query(query): Query<CostQuery>,
+) -> Answer<Json<CostView>> {
     let at = now();
     let moment = |text: Option<&str>, name: &str| -> Answer<Option<Time>> {
         let parsed = text.map(|text| text.parse::<Moment>().map(|moment| moment.0));
@@ -60,8 +64,19 @@ fn choose(state: &Platform, caller: &Caller, asked: Option<&str>) -> Answer<Scop
     }
     let me = ScopeId::User(caller.user);
     let above: Vec<ScopeId> = state.tree.chain(me).map(|scope| scope.id).collect();
-    let widest = above.into_iter().rev().find(|&scope| caller.may(state, Action::CostRead, scope).is_ok());
-    widest.map_or_else(|| Err(caller.may(state, Action::CostRead, me).err().map_or_else(Fail::not_found, Fail::from)), Ok)
+    let widest = above
+        .into_iter()
+        .rev()
+        .find(|&scope| caller.may(state, Action::CostRead, scope).is_ok());
+    widest.map_or_else(
+        || {
+            Err(caller
+                .may(state, Action::CostRead, me)
+                .err()
+                .map_or_else(Fail::not_found, Fail::from))
+        },
+        Ok,
+    )
 }
 
 fn empty(state: &Platform, scope: ScopeId, since: Time, until: Time) -> CostView {
@@ -92,8 +107,14 @@ fn add(view: &mut CostView, gpu_ms: &mut u64, line: CostLine) {
 
 fn add_live(state: &Platform, scope: ScopeId, view: &mut CostView) {
     let mut gpu_ms = 0;
-    for job in state.jobs_within(scope).filter(|job| job.phase != Phase::Queued || job.ran_ms > 0) {
-        let held = job.admission.as_ref().map_or(0, |admission| admission.hold.left.money.0);
+    for job in state
+        .jobs_within(scope)
+        .filter(|job| job.phase != Phase::Queued || job.ran_ms > 0)
+    {
+        let held = job
+            .admission
+            .as_ref()
+            .map_or(0, |admission| admission.hold.left.money.0);
         view.held_micros = view.held_micros.saturating_add(held);
         let line = CostLine {
             job: job.id,
@@ -115,7 +136,12 @@ async fn add_done(shared: &Shared, path: &str, view: &mut CostView) -> Answer<()
     // Ids are never empty, so this stands before every row that ended at `until` or later.
     let mut before = (until.0, String::new());
     loop {
-        let rows = shared.app.controller.reader().history("job", Some(path), Some((before.0, &before.1)), PAGE).await?;
+        let rows = shared
+            .app
+            .controller
+            .reader()
+            .history("job", Some(path), Some((before.0, &before.1)), PAGE)
+            .await?;
         let last_page = rows.len() < PAGE as usize;
         for row in rows {
             if row.at_ms < since.0 {

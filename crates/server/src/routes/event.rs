@@ -48,20 +48,50 @@ pub(crate) async fn events(
     let within = {
         let state = shared.app.controller.view().read();
         caller.may_look(&state)?;
-        query.scope.as_deref().map(|scope| scope_asked(&caller, &state, scope)).transpose()?
+        query
+            .scope
+            .as_deref()
+            .map(|scope| scope_asked(&caller, &state, scope))
+            .transpose()?
     };
     let from = match last_event_id(&headers)? {
         Some(last) => last.saturating_add(1),
         None => query.from.unwrap_or(head + 1),
     };
-    let kinds = query.kinds.as_deref().map(|kinds| kinds.split(',').map(|kind| kind.trim().to_owned()).collect());
+    let kinds = query
+        .kinds
+        .as_deref()
+        .map(|kinds| kinds.split(',').map(|kind| kind.trim().to_owned()).collect());
     let seat = shared.streams.take(caller.user)?;
-    let until = if query.follow.unwrap_or(true) { None } else { Some(head) };
+    let until = if query.follow.unwrap_or(true) {
+        None
+    } else {
+        Some(head)
+    };
     let lines = shared.app.controller.reader().follow(from).boxed();
     let sight = Sight::new(caller.clone(), within);
-    let tail = Tail { shared, caller, kinds, until, next: from, lines, sight, quiet_since: Instant::now(), ready: VecDeque::new(), _seat: seat };
-    let pieces = stream::unfold(tail, |mut tail| async move { tail.next().await.map(|piece| (Ok::<_, std::io::Error>(piece), tail)) });
-    Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(pieces)).into_response())
+    let tail = Tail {
+        shared,
+        caller,
+        kinds,
+        until,
+        next: from,
+        lines,
+        sight,
+        quiet_since: Instant::now(),
+        ready: VecDeque::new(),
+        _seat: seat,
+    };
+    let pieces = stream::unfold(tail, |mut tail| async move {
+        tail.next()
+            .await
+            .map(|piece| (Ok::<_, std::io::Error>(piece), tail))
+    });
+    Ok((
+        [(header::CONTENT_TYPE, "text/event-stream")],
+        Body::from_stream(pieces),
+    )
+        .into_response())
 }
 
 fn scope_asked(caller: &Caller, state: &tenure_domain::State, scope: &str) -> Answer<ScopeId> {
@@ -71,9 +101,13 @@ fn scope_asked(caller: &Caller, state: &tenure_domain::State, scope: &str) -> An
 }
 
 fn last_event_id(headers: &HeaderMap) -> Answer<Option<u64>> {
-    let Some(last) = headers.get("last-event-id") else { return Ok(None) };
+    let Some(last) = headers.get("last-event-id") else {
+        return Ok(None);
+    };
     let number = last.to_str().ok().and_then(|text| text.parse().ok());
-    number.map(Some).ok_or_else(|| Fail::invalid("Last-Event-ID", "not the number of an event"))
+    number
+        .map(Some)
+        .ok_or_else(|| Fail::invalid("Last-Event-ID", "not the number of an event"))
 }
 
 /// A stream under way.
@@ -128,14 +162,20 @@ impl Tail {
 
     /// Takes in one line; none ends the stream, and the client comes back for what it missed.
     async fn take(&mut self, line: Result<Line, JournalError>) -> Option<()> {
-        let line = line.inspect_err(|error| tracing::error!(%error, "an event stream ended")).ok()?;
+        let line = line
+            .inspect_err(|error| tracing::error!(%error, "an event stream ended"))
+            .ok()?;
         self.next = line.seq + 1;
         wait_for_view(&self.shared, line.seq).await;
         if !self.still_stands() {
             return None;
         }
         let event: Event = serde_json::from_str(&line.event).ok()?;
-        if self.kinds.as_ref().is_some_and(|kinds| !kinds.iter().any(|kind| kind == event.kind())) {
+        if self
+            .kinds
+            .as_ref()
+            .is_some_and(|kinds| !kinds.iter().any(|kind| kind == event.kind()))
+        {
             return Some(());
         }
         if self.sight.sees(&self.shared, &event).await? {
@@ -143,7 +183,6 @@ impl Tail {
         }
         Some(())
     }
-
 }
 
 /// The journal may be a moment ahead of the view on which rights are asked.
@@ -168,7 +207,10 @@ fn write(line: &Line, event: &Event) -> Bytes {
 /// The event's fields, without digests of what authenticates.
 fn data(event: &Event) -> serde_json::Value {
     let mut value = serde_json::to_value(event).unwrap_or_default();
-    let mut fields = value.get_mut(event.kind()).map(serde_json::Value::take).unwrap_or_default();
+    let mut fields = value
+        .get_mut(event.kind())
+        .map(serde_json::Value::take)
+        .unwrap_or_default();
     let holder = match event {
         Event::KeyCreated { .. } => fields.get_mut("key"),
         Event::JoinTokenCreated { .. } => Some(&mut fields),

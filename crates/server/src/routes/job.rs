@@ -51,7 +51,10 @@ impl Found {
 pub(super) async fn find(shared: &Shared, caller: &Caller, id: JobId, action: Action) -> Answer<Found> {
     let live = {
         let state = shared.app.controller.view().read();
-        state.jobs.get(&id).map(|job| (job.clone(), caller.may(&state, action, ScopeId::User(job.owner))))
+        state
+            .jobs
+            .get(&id)
+            .map(|job| (job.clone(), caller.may(&state, action, ScopeId::User(job.owner))))
     };
     match live {
         Some((job, Ok(()))) => return Ok(Found::Live(Box::new(job))),
@@ -59,11 +62,20 @@ pub(super) async fn find(shared: &Shared, caller: &Caller, id: JobId, action: Ac
         // A foreign job takes the same way as one that never was.
         _ => {}
     }
-    let row = shared.app.controller.reader().history_get("job", &id.to_string()).await?.ok_or_else(Fail::not_found)?;
+    let row = shared
+        .app
+        .controller
+        .reader()
+        .history_get("job", &id.to_string())
+        .await?
+        .ok_or_else(Fail::not_found)?;
     let job: DoneJob = serde_json::from_str(&row.body).map_err(|error| Fail::internal(&error))?;
     let state = shared.app.controller.view().read();
     past::may(caller, &state, action, ScopeId::User(job.owner), &row.scope)?;
-    Ok(Found::Done { job: Box::new(job), path: row.scope })
+    Ok(Found::Done {
+        job: Box::new(job),
+        path: row.scope,
+    })
 }
 
 /// A job by its id alone, right after the caller changed it.
@@ -71,7 +83,13 @@ pub(crate) async fn shown(shared: &Shared, id: JobId) -> Answer<JobView> {
     if let Some(view) = live_view(&shared.app.controller.view().read(), id) {
         return Ok(view);
     }
-    let row = shared.app.controller.reader().history_get("job", &id.to_string()).await?.ok_or_else(Fail::not_found)?;
+    let row = shared
+        .app
+        .controller
+        .reader()
+        .history_get("job", &id.to_string())
+        .await?
+        .ok_or_else(Fail::not_found)?;
     let job: DoneJob = serde_json::from_str(&row.body).map_err(|error| Fail::internal(&error))?;
     Ok(view::done(&shared.app.controller.view().read(), &job, &row.scope))
 }
@@ -105,20 +123,33 @@ pub(crate) async fn submit_job(
     body: JsonBody<SubmitJob>,
 ) -> Answer<Response> {
     let owner = owner_of(&caller, body.value.owner.as_deref())?;
-    let wish = Wish::Submit { owner, spec: Arc::new(body.value.spec) };
-    create(&shared, &caller, repeat, &body.bytes, wish, render).await.map_err(|fail| fail.under("/spec"))
+    let wish = Wish::Submit {
+        owner,
+        spec: Arc::new(body.value.spec),
+    };
+    create(&shared, &caller, repeat, &body.bytes, wish, render)
+        .await
+        .map_err(|fail| fail.under("/spec"))
 }
 
 /// Lists jobs: the live ones, newest first, then those that ended, last ended first.
 #[utoipa::path(get, path = "/v1/jobs", tag = "job", params(JobQuery), responses((status = 200, body = Page<JobView>), ReadProblems))]
-pub(crate) async fn jobs(State(shared): State<Arc<Shared>>, caller: Caller, Query(query): Query<JobQuery>) -> Answer<Json<Page<JobView>>> {
+pub(crate) async fn jobs(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    Query(query): Query<JobQuery>,
+) -> Answer<Json<Page<JobView>>> {
     list::list(&shared, &caller, query).await.map(Json)
 }
 
 /// Shows a job, live or done.
 #[utoipa::path(get, path = "/v1/jobs/{job}", tag = "job", params(("job" = String, Path, description = "The job's id")),
     responses((status = 200, body = JobView), ReadProblems))]
-pub(crate) async fn job(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>) -> Answer<Json<JobView>> {
+pub(crate) async fn job(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+) -> Answer<Json<JobView>> {
     let found = find(&shared, &caller, path.id(0)?, Action::JobRead).await?;
     let state = shared.app.controller.view().read();
     let mut view = found.view(&state);
@@ -129,30 +160,57 @@ pub(crate) async fn job(State(shared): State<Arc<Shared>>, caller: Caller, path:
 /// Stops a job: cancels it in the queue, or asks it to end.
 #[utoipa::path(post, path = "/v1/jobs/{job}/stop", tag = "job", params(("job" = String, Path, description = "The job's id")),
     responses((status = 200, body = JobView), ChangeProblems))]
-pub(crate) async fn stop_job(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<Json<JobView>> {
+pub(crate) async fn stop_job(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    _: NoBody,
+) -> Answer<Json<JobView>> {
     let id: JobId = path.id(0)?;
     if let Found::Done { .. } = find(&shared, &caller, id, Action::JobStop).await? {
         return Err(Refusal::new(Code::WrongPhase, "the job has ended already").into());
     }
-    caller.submit(&shared.app.controller, Wish::Stop { job: id, reason: StopReason::Cancelled }).await?;
+    caller
+        .submit(
+            &shared.app.controller,
+            Wish::Stop {
+                job: id,
+                reason: StopReason::Cancelled,
+            },
+        )
+        .await?;
     shown(&shared, id).await.map(Json)
 }
 
 /// Says why a job waits, or what it does instead.
 #[utoipa::path(get, path = "/v1/jobs/{job}/why", tag = "job", params(("job" = String, Path, description = "The job's id")),
     responses((status = 200, body = Why), ReadProblems))]
-pub(crate) async fn why(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>) -> Answer<Json<Why>> {
+pub(crate) async fn why(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+) -> Answer<Json<Why>> {
     let found = find(&shared, &caller, path.id(0)?, Action::JobRead).await?;
     let state = shared.app.controller.view().read();
     let view = found.view(&state);
     let refusal = reason(&state, view.id, now());
-    let sentence = refusal.as_ref().map_or_else(|| what_it_does(&view), |refusal| refusal.sentence.to_string());
-    Ok(Json(Why { job: view.id, phase: view.phase, waiting: refusal.map(Into::into), sentence }))
+    let sentence = refusal
+        .as_ref()
+        .map_or_else(|| what_it_does(&view), |refusal| refusal.sentence.to_string());
+    Ok(Json(Why {
+        job: view.id,
+        phase: view.phase,
+        waiting: refusal.map(Into::into),
+        sentence,
+    }))
 }
 
 fn what_it_does(view: &JobView) -> String {
     match (view.phase, &view.outcome) {
-        (JobPhase::Done, Some(outcome)) => format!("it does not wait: it is done and {}", outcome.as_str().replace('_', " ")),
+        (JobPhase::Done, Some(outcome)) => format!(
+            "it does not wait: it is done and {}",
+            outcome.as_str().replace('_', " ")
+        ),
         (phase, _) => format!("it does not wait: it is {}", phase.as_str()),
     }
 }

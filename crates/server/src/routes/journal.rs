@@ -33,7 +33,10 @@ fn head_view(shared: &Shared, head: SignedHead) -> HeadView {
 /// Signed here and not kept: what is kept beside the journal is signed by a timer.
 fn signed(shared: &Shared) -> Answer<SignedHead> {
     let journal = shared.app.controller.journal().ok_or_else(Fail::not_leader)?;
-    Ok(shared.app.signing_key.sign(journal.platform(), journal.head(), now().0))
+    Ok(shared
+        .app
+        .signing_key
+        .sign(journal.platform(), journal.head(), now().0))
 }
 
 fn may_read(shared: &Shared, caller: &Caller) -> Answer<()> {
@@ -43,7 +46,10 @@ fn may_read(shared: &Shared, caller: &Caller) -> Answer<()> {
 
 /// Signs the journal as it is now; keep it elsewhere, and a rewritten or cut journal is found out.
 #[utoipa::path(get, path = "/v1/journal/head", tag = "journal", responses((status = 200, body = HeadView), ReadProblems))]
-pub(crate) async fn journal_head(State(shared): State<Arc<Shared>>, caller: Caller) -> Answer<Json<HeadView>> {
+pub(crate) async fn journal_head(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+) -> Answer<Json<HeadView>> {
     may_read(&shared, &caller)?;
     let head = signed(&shared)?;
     Ok(Json(head_view(&shared, head)))
@@ -52,12 +58,22 @@ pub(crate) async fn journal_head(State(shared): State<Arc<Shared>>, caller: Call
 /// Proves one event against a signed head, for checking offline.
 #[utoipa::path(get, path = "/v1/journal/proofs/{seq}", tag = "journal", params(("seq" = u64, Path, description = "The event's number", minimum = 1)),
     responses((status = 200, body = ProofView), ReadProblems))]
-pub(crate) async fn journal_proof(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>) -> Answer<Json<ProofView>> {
+pub(crate) async fn journal_proof(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+) -> Answer<Json<ProofView>> {
     may_read(&shared, &caller)?;
     let seq: u64 = path.id(0)?;
     let head = signed(&shared)?;
     let proof = shared.app.controller.reader().prove(seq, head.seq).await?;
     let path = proof.path.iter().map(ToString::to_string).collect();
     let head = head_view(&shared, head);
-    Ok(Json(ProofView { line: proof.line, index: proof.index, size: proof.size, path, head }))
+    Ok(Json(ProofView {
+        line: proof.line,
+        index: proof.index,
+        size: proof.size,
+        path,
+        head,
+    }))
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use tenure_api::v1::limit::{BudgetView, BudgetsView, Over, PolicyView, QuotaView, RulesView, SetBudgets, SetQuota, SetRules};
+use tenure_api::v1::limit::{
+    BudgetView, BudgetsView, Over, PolicyView, QuotaView, RulesView, SetBudgets, SetQuota, SetRules,
+};
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::Action;
@@ -27,7 +29,13 @@ fn quota_view(scope: &Scope) -> QuotaView {
     QuotaView {
         limits: scope.quota.clone(),
         used: scope.used.clone(),
-        over: over.map(|over| Over { meter: over.meter.to_string(), limit: over.limit, used: over.used }).collect(),
+        over: over
+            .map(|over| Over {
+                meter: over.meter.to_string(),
+                limit: over.limit,
+                used: over.used,
+            })
+            .collect(),
         revision: scope.revision,
     }
 }
@@ -53,11 +61,17 @@ fn budgets_view(state: &Platform, scope: &Scope) -> BudgetsView {
 }
 
 fn policy_view(scope: &Scope) -> PolicyView {
-    PolicyView { policy: scope.policy.clone(), revision: scope.revision }
+    PolicyView {
+        policy: scope.policy.clone(),
+        revision: scope.revision,
+    }
 }
 
 fn rules_view(scope: &Scope) -> RulesView {
-    RulesView { rules: scope.rules.text().to_owned(), revision: scope.revision }
+    RulesView {
+        rules: scope.rules.text().to_owned(),
+        revision: scope.revision,
+    }
 }
 
 /// The revision a change is for, from its condition and what stands now.
@@ -83,7 +97,11 @@ fn show<V: serde::Serialize>(
 }
 
 /// Shows a scope right after a change: the caller may have lost sight of it by that very change.
-fn changed<V: serde::Serialize>(shared: &Shared, scope: ScopeId, view: impl Fn(&Platform, &Scope) -> V) -> Answer<Response> {
+fn changed<V: serde::Serialize>(
+    shared: &Shared,
+    scope: ScopeId,
+    view: impl Fn(&Platform, &Scope) -> V,
+) -> Answer<Response> {
     let state = shared.app.controller.view().read();
     let found = state.tree.find(scope)?;
     tagged(&HeaderMap::new(), found.revision, &(), view(&state, found))
@@ -100,8 +118,20 @@ fn spent_of(view: &BudgetsView) -> serde_json::Value {
 /// Shows a scope's quota and what is in use of it.
 #[utoipa::path(get, path = "/v1/scopes/{scope}/quota", tag = "limit", params(("scope" = String, Path, description = "The scope's id, or `platform`")),
     responses((status = 200, body = QuotaView), (status = 304, description = "Unchanged"), ReadProblems))]
-pub(crate) async fn quota(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, headers: HeaderMap) -> Answer<Response> {
-    show(&shared, &headers, &caller, (Action::ScopeRead, path.id(0)?), |_, scope| quota_view(scope), used_of)
+pub(crate) async fn quota(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    show(
+        &shared,
+        &headers,
+        &caller,
+        (Action::ScopeRead, path.id(0)?),
+        |_, scope| quota_view(scope),
+        used_of,
+    )
 }
 
 /// Sets a scope's quota as a whole.
@@ -116,16 +146,35 @@ pub(crate) async fn set_quota(
     body: JsonBody<SetQuota>,
 ) -> Answer<Response> {
     let scope = path.id(0)?;
-    let wish = Wish::SetQuota { scope, quota: body.value.limits, revision: revision(&shared, &condition, scope) };
-    caller.submit(&shared.app.controller, wish).await.map_err(|fail| fail.under("/limits"))?;
+    let wish = Wish::SetQuota {
+        scope,
+        quota: body.value.limits,
+        revision: revision(&shared, &condition, scope),
+    };
+    caller
+        .submit(&shared.app.controller, wish)
+        .await
+        .map_err(|fail| fail.under("/limits"))?;
     changed(&shared, scope, |_, scope| quota_view(scope))
 }
 
 /// Shows a scope's budgets and what is gone of them.
 #[utoipa::path(get, path = "/v1/scopes/{scope}/budgets", tag = "limit", params(("scope" = String, Path, description = "The scope's id, or `platform`")),
     responses((status = 200, body = BudgetsView), (status = 304, description = "Unchanged"), ReadProblems))]
-pub(crate) async fn budgets(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, headers: HeaderMap) -> Answer<Response> {
-    show(&shared, &headers, &caller, (Action::CostRead, path.id(0)?), budgets_view, spent_of)
+pub(crate) async fn budgets(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    headers: HeaderMap,
+) -> Answer<Response> {
+    show(
+        &shared,
+        &headers,
+        &caller,
+        (Action::CostRead, path.id(0)?),
+        budgets_view,
+        spent_of,
+    )
 }
 
 /// Sets a scope's budgets as a whole.
@@ -140,17 +189,36 @@ pub(crate) async fn set_budgets(
     body: JsonBody<SetBudgets>,
 ) -> Answer<Response> {
     let scope = path.id(0)?;
-    let wish = Wish::SetBudgets { scope, budgets: body.value.budgets, revision: revision(&shared, &condition, scope) };
-    caller.submit(&shared.app.controller, wish).await.map_err(|fail| fail.under("/budgets"))?;
+    let wish = Wish::SetBudgets {
+        scope,
+        budgets: body.value.budgets,
+        revision: revision(&shared, &condition, scope),
+    };
+    caller
+        .submit(&shared.app.controller, wish)
+        .await
+        .map_err(|fail| fail.under("/budgets"))?;
     changed(&shared, scope, budgets_view)
 }
 
 /// Shows a scope's policy.
 #[utoipa::path(get, path = "/v1/scopes/{scope}/policy", tag = "limit", params(("scope" = String, Path, description = "The scope's id, or `platform`")),
     responses((status = 200, body = PolicyView), (status = 304, description = "Unchanged"), ReadProblems))]
-pub(crate) async fn policy(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, headers: HeaderMap) -> Answer<Response> {
+pub(crate) async fn policy(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    headers: HeaderMap,
+) -> Answer<Response> {
     let plain = |_: &PolicyView| serde_json::Value::Null;
-    show(&shared, &headers, &caller, (Action::ScopeRead, path.id(0)?), |_, scope| policy_view(scope), plain)
+    show(
+        &shared,
+        &headers,
+        &caller,
+        (Action::ScopeRead, path.id(0)?),
+        |_, scope| policy_view(scope),
+        plain,
+    )
 }
 
 /// Sets a scope's policy as a whole.
@@ -165,7 +233,11 @@ pub(crate) async fn set_policy(
     body: JsonBody<Policy>,
 ) -> Answer<Response> {
     let scope = path.id(0)?;
-    let wish = Wish::SetPolicy { scope, policy: body.value, revision: revision(&shared, &condition, scope) };
+    let wish = Wish::SetPolicy {
+        scope,
+        policy: body.value,
+        revision: revision(&shared, &condition, scope),
+    };
     caller.submit(&shared.app.controller, wish).await?;
     changed(&shared, scope, |_, scope| policy_view(scope))
 }
@@ -173,9 +245,21 @@ pub(crate) async fn set_policy(
 /// Shows a scope's rules.
 #[utoipa::path(get, path = "/v1/scopes/{scope}/rules", tag = "limit", params(("scope" = String, Path, description = "The scope's id, or `platform`")),
     responses((status = 200, body = RulesView), (status = 304, description = "Unchanged"), ReadProblems))]
-pub(crate) async fn rules(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, headers: HeaderMap) -> Answer<Response> {
+pub(crate) async fn rules(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    headers: HeaderMap,
+) -> Answer<Response> {
     let plain = |_: &RulesView| serde_json::Value::Null;
-    show(&shared, &headers, &caller, (Action::ScopeRead, path.id(0)?), |_, scope| rules_view(scope), plain)
+    show(
+        &shared,
+        &headers,
+        &caller,
+        (Action::ScopeRead, path.id(0)?),
+        |_, scope| rules_view(scope),
+        plain,
+    )
 }
 
 /// Sets a scope's rules as a whole: Cedar policies that forbid.
@@ -190,7 +274,11 @@ pub(crate) async fn set_rules(
     body: JsonBody<SetRules>,
 ) -> Answer<Response> {
     let scope = path.id(0)?;
-    let wish = Wish::SetRules { scope, rules: body.value.rules, revision: revision(&shared, &condition, scope) };
+    let wish = Wish::SetRules {
+        scope,
+        rules: body.value.rules,
+        revision: revision(&shared, &condition, scope),
+    };
     caller.submit(&shared.app.controller, wish).await?;
     changed(&shared, scope, |_, scope| rules_view(scope))
 }

@@ -29,7 +29,10 @@ const LIFE_MS: u64 = 12 * HOUR_MS;
 #[utoipa::path(get, path = "/v1/login", tag = "access", security(()), responses((status = 200, body = LoginView), OpenProblems))]
 pub(crate) async fn login_view(State(shared): State<Arc<Shared>>, _: Stranger) -> Json<LoginView> {
     let options = shared.oidc.as_ref().map(|oidc| &oidc.options);
-    Json(LoginView { issuer: options.map(|o| o.issuer.clone()), client_id: options.map(|o| o.client_id.clone()) })
+    Json(LoginView {
+        issuer: options.map(|o| o.issuer.clone()),
+        client_id: options.map(|o| o.client_id.clone()),
+    })
 }
 
 /// Gives a key of twelve hours for an ID token.
@@ -40,12 +43,19 @@ pub(crate) async fn login(
     _: NotRepeatable,
     body: JsonBody<Login>,
 ) -> Answer<(StatusCode, Json<NewKey>)> {
-    let Some(oidc) = &shared.oidc else { return Err(nobody().hint("logins are not set up here; use a key").into()) };
+    let Some(oidc) = &shared.oidc else {
+        return Err(nobody().hint("logins are not set up here; use a key").into());
+    };
     let login = body.value;
     let identity = oidc.verify(login.id_token.reveal(), &login.nonce, now()).await?;
     let user = choose(&shared, &identity, login.user.as_deref())?;
     forget_expired(&shared, user).await;
-    let wish = NewKeyWish { user, label: LABEL.into(), expires: Some(now().plus_ms(LIFE_MS)), allow: None };
+    let wish = NewKeyWish {
+        user,
+        label: LABEL.into(),
+        expires: Some(now().plus_ms(LIFE_MS)),
+        allow: None,
+    };
     let key = new_key(&shared, Actor::user(user), &stranger.request_id, wish).await?;
     Ok((StatusCode::CREATED, Json(key)))
 }
@@ -54,14 +64,20 @@ pub(crate) async fn login(
 fn choose(shared: &Shared, identity: &Identity, wanted: Option<&str>) -> Answer<UserId> {
     let state = shared.app.controller.view().read();
     let users = state.tree.users_of_identity(identity);
-    let wanted: Option<UserId> = wanted.map(|wanted| wanted.parse().map_err(|_| nobody())).transpose()?;
+    let wanted: Option<UserId> = wanted
+        .map(|wanted| wanted.parse().map_err(|_| nobody()))
+        .transpose()?;
     match (users, wanted) {
         (users, Some(wanted)) if users.contains(&wanted) => Ok(wanted),
         ([only], None) => Ok(*only),
         ([], _) | (_, Some(_)) => Err(nobody().into()),
         (several, None) => {
-            let names: Vec<String> = several.iter().map(|&user| format!("{user} ({})", state.tree.title(ScopeId::User(user)))).collect();
-            Err(Fail::invalid("/user", "this login stands for several users").hint(format!("say which: {}", names.join(", "))))
+            let names: Vec<String> = several
+                .iter()
+                .map(|&user| format!("{user} ({})", state.tree.title(ScopeId::User(user))))
+                .collect();
+            Err(Fail::invalid("/user", "this login stands for several users")
+                .hint(format!("say which: {}", names.join(", "))))
         }
     }
 }
@@ -71,7 +87,10 @@ async fn forget_expired(shared: &Shared, user: UserId) {
     let at = now();
     let expired: Vec<_> = {
         let state = shared.app.controller.view().read();
-        let mine = state.keys.of_user(user).filter(|key| &*key.label == LABEL && key.expires.is_some_and(|expires| expires <= at));
+        let mine = state
+            .keys
+            .of_user(user)
+            .filter(|key| &*key.label == LABEL && key.expires.is_some_and(|expires| expires <= at));
         mine.map(|key| key.id).collect()
     };
     for key in expired {

@@ -40,7 +40,11 @@ fn gpu_view(gpu: &Gpu) -> GpuView {
         used_vram_mib: gpu.used_vram_mib,
         used_permille: gpu.used_permille,
         slices: u32::try_from(gpu.holders.len()).unwrap_or(u32::MAX),
-        isolation: facts.isolation.iter().map(|(level, why)| (level.as_str().to_owned(), why.clone())).collect(),
+        isolation: facts
+            .isolation
+            .iter()
+            .map(|(level, why)| (level.as_str().to_owned(), why.clone()))
+            .collect(),
         present: gpu.present,
     }
 }
@@ -76,13 +80,33 @@ pub(crate) async fn create_join_token(
 ) -> Answer<(StatusCode, Json<NewJoinToken>)> {
     let valid_s = body.value.valid_s;
     if valid_s == 0 || valid_s > MAX_VALID_S {
-        return Err(Fail::invalid("/valid_s", format!("a token is good for 1 to {MAX_VALID_S} seconds")));
+        return Err(Fail::invalid(
+            "/valid_s",
+            format!("a token is good for 1 to {MAX_VALID_S} seconds"),
+        ));
     }
     let bytes: [u8; 32] = random();
     let expires = now().plus_ms(valid_s * 1000);
-    caller.submit(&shared.app.controller, Wish::CreateJoinToken { digest: digest(&bytes), expires }).await?;
-    let ticket = JoinTicket { token: token::write(token::Kind::Join, &bytes), authority: shared.app.authority };
-    Ok((StatusCode::CREATED, Json(NewJoinToken { token: ticket.write().reveal().to_owned(), expires: expires.into() })))
+    caller
+        .submit(
+            &shared.app.controller,
+            Wish::CreateJoinToken {
+                digest: digest(&bytes),
+                expires,
+            },
+        )
+        .await?;
+    let ticket = JoinTicket {
+        token: token::write(token::Kind::Join, &bytes),
+        authority: shared.app.authority,
+    };
+    Ok((
+        StatusCode::CREATED,
+        Json(NewJoinToken {
+            token: ticket.write().reveal().to_owned(),
+            expires: expires.into(),
+        }),
+    ))
 }
 
 /// Lists the nodes in the order they joined.
@@ -96,40 +120,70 @@ pub(crate) async fn nodes(
     caller.may(&state, Action::NodeRead, ScopeId::Platform)?;
     let turn = Turn::new(&shared, &caller, "nodes", query.limit, query.cursor.as_deref())?;
     let after: Option<NodeId> = turn.after.as_ref().and_then(|after| after.parse().ok());
-    let ahead = state.fleet.nodes().filter(|node| after.is_none_or(|after| node.id > after));
+    let ahead = state
+        .fleet
+        .nodes()
+        .filter(|node| after.is_none_or(|after| node.id > after));
     Ok(Json(turn.page(ahead.map(view), |node| node.id.to_string())))
 }
 
 /// Shows a node.
 #[utoipa::path(get, path = "/v1/nodes/{node}", tag = "node", params(("node" = String, Path, description = "The node's id")),
     responses((status = 200, body = NodeView), ReadProblems))]
-pub(crate) async fn node(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>) -> Answer<Json<NodeView>> {
-    caller.may(&shared.app.controller.view().read(), Action::NodeRead, ScopeId::Platform)?;
+pub(crate) async fn node(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+) -> Answer<Json<NodeView>> {
+    caller.may(
+        &shared.app.controller.view().read(),
+        Action::NodeRead,
+        ScopeId::Platform,
+    )?;
     shown(&shared, path.id(0)?)
 }
 
 /// Takes a node out of service; what runs there goes on.
 #[utoipa::path(post, path = "/v1/nodes/{node}/cordon", tag = "node", params(("node" = String, Path, description = "The node's id")),
     responses((status = 200, body = NodeView), ChangeProblems))]
-pub(crate) async fn cordon(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<Json<NodeView>> {
+pub(crate) async fn cordon(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    _: NoBody,
+) -> Answer<Json<NodeView>> {
     let node = path.id(0)?;
-    caller.submit(&shared.app.controller, Wish::CordonNode { node }).await?;
+    caller
+        .submit(&shared.app.controller, Wish::CordonNode { node })
+        .await?;
     shown(&shared, node)
 }
 
 /// Puts a node back into service.
 #[utoipa::path(post, path = "/v1/nodes/{node}/uncordon", tag = "node", params(("node" = String, Path, description = "The node's id")),
     responses((status = 200, body = NodeView), ChangeProblems))]
-pub(crate) async fn uncordon(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<Json<NodeView>> {
+pub(crate) async fn uncordon(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    _: NoBody,
+) -> Answer<Json<NodeView>> {
     let node = path.id(0)?;
-    caller.submit(&shared.app.controller, Wish::UncordonNode { node }).await?;
+    caller
+        .submit(&shared.app.controller, Wish::UncordonNode { node })
+        .await?;
     shown(&shared, node)
 }
 
 /// Takes away a node's keys: it cannot speak to the server any more.
 #[utoipa::path(post, path = "/v1/nodes/{node}/revoke", tag = "node", params(("node" = String, Path, description = "The node's id")),
     responses((status = 200, body = NodeView), ChangeProblems))]
-pub(crate) async fn revoke_node(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<Json<NodeView>> {
+pub(crate) async fn revoke_node(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    _: NoBody,
+) -> Answer<Json<NodeView>> {
     let node: NodeId = path.id(0)?;
     let keys = {
         let state = shared.app.controller.view().read();
@@ -137,7 +191,9 @@ pub(crate) async fn revoke_node(State(shared): State<Arc<Shared>>, caller: Calle
         state.fleet.node(node).ok_or_else(Fail::not_found)?.keys.clone()
     };
     for key in keys {
-        caller.submit(&shared.app.controller, Wish::RevokeNodeKey { node, key }).await?;
+        caller
+            .submit(&shared.app.controller, Wish::RevokeNodeKey { node, key })
+            .await?;
     }
     shown(&shared, node)
 }
@@ -145,8 +201,15 @@ pub(crate) async fn revoke_node(State(shared): State<Arc<Shared>>, caller: Calle
 /// Forgets a node on which nothing runs.
 #[utoipa::path(delete, path = "/v1/nodes/{node}", tag = "node", params(("node" = String, Path, description = "The node's id")),
     responses((status = 204, description = "Removed"), ChangeProblems))]
-pub(crate) async fn remove_node(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<StatusCode> {
+pub(crate) async fn remove_node(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    _: NoBody,
+) -> Answer<StatusCode> {
     let node = path.id(0)?;
-    caller.submit(&shared.app.controller, Wish::RemoveNode { node }).await?;
+    caller
+        .submit(&shared.app.controller, Wish::RemoveNode { node })
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }

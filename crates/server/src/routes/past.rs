@@ -23,9 +23,18 @@ pub(super) fn anchor(state: &State, path: &str) -> ScopeId {
 
 /// May the caller do this to something of `owner` that ended at `path`? An owner that moved inside its tenant
 /// keeps what is its own; into another tenant it takes nothing along.
-pub(super) fn may(caller: &Caller, state: &State, action: Action, owner: ScopeId, path: &str) -> Result<(), Refusal> {
+pub(super) fn may(
+    caller: &Caller,
+    state: &State,
+    action: Action,
+    owner: ScopeId,
+    path: &str,
+) -> Result<(), Refusal> {
     let tenant = path.split('/').next().and_then(|first| first.parse().ok());
-    if state.tree.get(owner).is_some() && state.tree.tenant_of(owner) == tenant && caller.may(state, action, owner).is_ok() {
+    if state.tree.get(owner).is_some()
+        && state.tree.tenant_of(owner) == tenant
+        && caller.may(state, action, owner).is_ok()
+    {
         return Ok(());
     }
     caller.may(state, action, anchor(state, path))

@@ -23,8 +23,17 @@ use crate::openapi::{ChangeProblems, OpenProblems, ReadProblems};
 
 fn health(shared: &Shared) -> Health {
     let controller = &shared.app.controller;
-    let role = if controller.is_leading() { "leader" } else { "follower" };
-    Health { status: "ok".into(), role: role.into(), seq: controller.view().seq(), version: env!("CARGO_PKG_VERSION").into() }
+    let role = if controller.is_leading() {
+        "leader"
+    } else {
+        "follower"
+    };
+    Health {
+        status: "ok".into(),
+        role: role.into(),
+        seq: controller.view().seq(),
+        version: env!("CARGO_PKG_VERSION").into(),
+    }
 }
 
 /// Says that the server lives.
@@ -49,7 +58,11 @@ pub(crate) async fn readyz(State(shared): State<Arc<Shared>>, _: Stranger) -> An
 #[utoipa::path(get, path = "/openapi.json", tag = "platform", security(()),
     responses((status = 200, description = "OpenAPI 3.1", content_type = "application/json"), OpenProblems))]
 pub(crate) async fn openapi_document(State(shared): State<Arc<Shared>>, _: Stranger) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], shared.document.clone()).into_response()
+    (
+        [(header::CONTENT_TYPE, "application/json")],
+        shared.document.clone(),
+    )
+        .into_response()
 }
 
 /// Explains an error code.
@@ -71,8 +84,14 @@ pub(crate) async fn prices(State(shared): State<Arc<Shared>>, caller: Caller) ->
 
 /// Sets the price list as a whole; what is running keeps its price.
 #[utoipa::path(put, path = "/v1/prices", tag = "platform", request_body = Prices, responses((status = 200, body = Prices), ChangeProblems))]
-pub(crate) async fn set_prices(State(shared): State<Arc<Shared>>, caller: Caller, body: JsonBody<Prices>) -> Answer<Json<Prices>> {
-    caller.submit(&shared.app.controller, Wish::SetPrices { prices: body.value }).await?;
+pub(crate) async fn set_prices(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    body: JsonBody<Prices>,
+) -> Answer<Json<Prices>> {
+    caller
+        .submit(&shared.app.controller, Wish::SetPrices { prices: body.value })
+        .await?;
     Ok(Json(shared.app.controller.view().read().prices.clone()))
 }
 
@@ -86,7 +105,10 @@ pub(crate) async fn skus(
     let state = shared.app.controller.view().read();
     caller.may_look(&state)?;
     let turn = Turn::whole(&shared, &caller, "skus", query.limit, query.cursor.as_deref())?;
-    let ahead = state.skus.values().filter(|sku| turn.after.as_ref().is_none_or(|after| sku.name > *after));
+    let ahead = state
+        .skus
+        .values()
+        .filter(|sku| turn.after.as_ref().is_none_or(|after| sku.name > *after));
     Ok(Json(turn.page(ahead.cloned(), |sku| sku.name.clone())))
 }
 
@@ -99,16 +121,29 @@ pub(crate) async fn define_sku(
     path: Segments<1>,
     body: JsonBody<Demand>,
 ) -> Answer<Json<Sku>> {
-    let sku = Sku { name: path.text(0).to_owned(), demand: body.value };
-    caller.submit(&shared.app.controller, Wish::DefineSku { sku: sku.clone() }).await.map_err(|fail| fail.without("/demand"))?;
+    let sku = Sku {
+        name: path.text(0).to_owned(),
+        demand: body.value,
+    };
+    caller
+        .submit(&shared.app.controller, Wish::DefineSku { sku: sku.clone() })
+        .await
+        .map_err(|fail| fail.without("/demand"))?;
     Ok(Json(sku))
 }
 
 /// Removes a SKU; jobs that have it keep what they were given.
 #[utoipa::path(delete, path = "/v1/skus/{name}", tag = "platform", params(("name" = String, Path, description = "The SKU's name")),
     responses((status = 204, description = "Removed"), ChangeProblems))]
-pub(crate) async fn remove_sku(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<StatusCode> {
+pub(crate) async fn remove_sku(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    _: NoBody,
+) -> Answer<StatusCode> {
     let name = path.text(0).to_owned();
-    caller.submit(&shared.app.controller, Wish::RemoveSku { name }).await?;
+    caller
+        .submit(&shared.app.controller, Wish::RemoveSku { name })
+        .await?;
     Ok(StatusCode::NO_CONTENT)
 }

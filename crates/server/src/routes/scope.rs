@@ -42,7 +42,8 @@ pub(super) fn view(state: &Platform, scope: &Scope) -> ScopeView {
 
 /// An id in a body, by the pointer of its field.
 pub(super) fn id_in<T: std::str::FromStr>(text: &str, field: &str, what: &str) -> Answer<T> {
-    text.parse().map_err(|_| Fail::invalid(field, format!("this is not the id of {what}")))
+    text.parse()
+        .map_err(|_| Fail::invalid(field, format!("this is not the id of {what}")))
 }
 
 /// Shows a scope after a change.
@@ -70,7 +71,9 @@ pub(crate) async fn create_tenant(
     repeat: RepeatKey,
     body: JsonBody<CreateTenant>,
 ) -> Answer<Response> {
-    let wish = Wish::CreateTenant { name: body.value.name };
+    let wish = Wish::CreateTenant {
+        name: body.value.name,
+    };
     create(&shared, &caller, repeat, &body.bytes, wish, render).await
 }
 
@@ -85,7 +88,10 @@ pub(crate) async fn create_subscriber(
     body: JsonBody<CreateSubscriber>,
 ) -> Answer<Response> {
     let tenant = id_in(&body.value.tenant, "/tenant", "a tenant")?;
-    let wish = Wish::CreateSubscriber { tenant, name: body.value.name };
+    let wish = Wish::CreateSubscriber {
+        tenant,
+        name: body.value.name,
+    };
     create(&shared, &caller, repeat, &body.bytes, wish, render).await
 }
 
@@ -99,9 +105,29 @@ pub(crate) async fn create_user(
     repeat: RepeatKey,
     body: JsonBody<CreateUser>,
 ) -> Answer<Response> {
-    let CreateUser { parent, name, kind, identity, role } = body.value;
+    let CreateUser {
+        parent,
+        name,
+        kind,
+        identity,
+        role,
+    } = body.value;
     let parent = id_in(&parent, "/parent", "a scope")?;
-    create(&shared, &caller, repeat, &body.bytes, Wish::CreateUser { parent, name, kind, identity, role }, render).await
+    create(
+        &shared,
+        &caller,
+        repeat,
+        &body.bytes,
+        Wish::CreateUser {
+            parent,
+            name,
+            kind,
+            identity,
+            role,
+        },
+        render,
+    )
+    .await
 }
 
 #[derive(serde::Deserialize, utoipa::IntoParams)]
@@ -158,28 +184,53 @@ pub(crate) async fn children(
     let id: ScopeId = path.id(0)?;
     let state = shared.app.controller.view().read();
     caller.may(&state, Action::ScopeRead, id)?;
-    let turn = Turn::new(&shared, &caller, &format!("children/{id}"), query.limit, query.cursor.as_deref())?;
+    let turn = Turn::new(
+        &shared,
+        &caller,
+        &format!("children/{id}"),
+        query.limit,
+        query.cursor.as_deref(),
+    )?;
     let after = turn.after.as_deref();
-    let ahead = state.tree.children(id).filter(|child| after.is_none_or(|after| &*child.name > after));
+    let ahead = state
+        .tree
+        .children(id)
+        .filter(|child| after.is_none_or(|after| &*child.name > after));
     let seen = ahead.filter(|child| caller.may(&state, Action::ScopeRead, child.id).is_ok());
-    Ok(Json(turn.page(seen.map(|child| view(&state, child)), |child| child.name.clone())))
+    Ok(Json(turn.page(seen.map(|child| view(&state, child)), |child| {
+        child.name.clone()
+    })))
 }
 
 /// Suspends a scope: nobody in it can act and nothing new starts.
 #[utoipa::path(post, path = "/v1/scopes/{scope}/suspend", tag = "scope", params(("scope" = String, Path, description = "The scope's id")),
     responses((status = 200, body = ScopeView), ChangeProblems))]
-pub(crate) async fn suspend(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<Json<ScopeView>> {
+pub(crate) async fn suspend(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    _: NoBody,
+) -> Answer<Json<ScopeView>> {
     let scope = path.id(0)?;
-    caller.submit(&shared.app.controller, Wish::Suspend { scope }).await?;
+    caller
+        .submit(&shared.app.controller, Wish::Suspend { scope })
+        .await?;
     shown(&shared, scope)
 }
 
 /// Resumes a suspended scope.
 #[utoipa::path(post, path = "/v1/scopes/{scope}/resume", tag = "scope", params(("scope" = String, Path, description = "The scope's id")),
     responses((status = 200, body = ScopeView), ChangeProblems))]
-pub(crate) async fn resume(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<Json<ScopeView>> {
+pub(crate) async fn resume(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    _: NoBody,
+) -> Answer<Json<ScopeView>> {
     let scope = path.id(0)?;
-    caller.submit(&shared.app.controller, Wish::Resume { scope }).await?;
+    caller
+        .submit(&shared.app.controller, Wish::Resume { scope })
+        .await?;
     shown(&shared, scope)
 }
 
@@ -194,16 +245,25 @@ pub(crate) async fn move_scope(
 ) -> Answer<Json<ScopeView>> {
     let scope = path.id(0)?;
     let parent = id_in(&body.value.parent, "/parent", "a scope")?;
-    caller.submit(&shared.app.controller, Wish::Move { scope, parent }).await?;
+    caller
+        .submit(&shared.app.controller, Wish::Move { scope, parent })
+        .await?;
     shown(&shared, scope)
 }
 
 /// Closes a scope and everything below it; its secrets are erased.
 #[utoipa::path(delete, path = "/v1/scopes/{scope}", tag = "scope", params(("scope" = String, Path, description = "The scope's id")),
     responses((status = 204, description = "Closed"), ChangeProblems))]
-pub(crate) async fn close(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<1>, _: NoBody) -> Answer<StatusCode> {
+pub(crate) async fn close(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    _: NoBody,
+) -> Answer<StatusCode> {
     let scope = path.id(0)?;
-    let accepted = caller.submit(&shared.app.controller, Wish::Close { scope }).await?;
+    let accepted = caller
+        .submit(&shared.app.controller, Wish::Close { scope })
+        .await?;
     super::secret::erase_values(&shared, &accepted).await;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -218,6 +278,14 @@ pub(crate) async fn set_identity(
     body: JsonBody<SetIdentity>,
 ) -> Answer<Json<ScopeView>> {
     let user: UserId = path.id(0)?;
-    caller.submit(&shared.app.controller, Wish::SetIdentity { user, identity: body.value.identity }).await?;
+    caller
+        .submit(
+            &shared.app.controller,
+            Wish::SetIdentity {
+                user,
+                identity: body.value.identity,
+            },
+        )
+        .await?;
     shown(&shared, ScopeId::User(user))
 }

@@ -38,11 +38,23 @@ pub(crate) async fn secrets(
     let scope: ScopeId = path.id(0)?;
     let state = shared.app.controller.view().read();
     caller.may(&state, Action::ScopeRead, scope)?;
-    let turn = Turn::whole(&shared, &caller, &format!("secrets/{scope}"), query.limit, query.cursor.as_deref())?;
+    let turn = Turn::whole(
+        &shared,
+        &caller,
+        &format!("secrets/{scope}"),
+        query.limit,
+        query.cursor.as_deref(),
+    )?;
     let from = turn.after.clone().unwrap_or_default();
-    let here = state.secrets.range((scope, from.clone())..).take_while(|((of, _), _)| *of == scope);
+    let here = state
+        .secrets
+        .range((scope, from.clone())..)
+        .take_while(|((of, _), _)| *of == scope);
     let ahead = here.filter(|((_, name), _)| turn.after.is_none() || *name != from);
-    let views = ahead.map(|((_, name), _)| SecretView { name: name.clone(), scope: scope.to_string() });
+    let views = ahead.map(|((_, name), _)| SecretView {
+        name: name.clone(),
+        scope: scope.to_string(),
+    });
     Ok(Json(turn.page(views, |secret| secret.name.clone())))
 }
 
@@ -65,15 +77,33 @@ pub(crate) async fn set_secret(
     name::check(&named, "/name")?;
     let value = body.value.value.reveal();
     if value.is_empty() || value.len() > MAX_VALUE_BYTES || value.contains('\0') {
-        return Err(Fail::invalid("/value", format!("a secret has 1 to {MAX_VALUE_BYTES} bytes and no NUL")));
+        return Err(Fail::invalid(
+            "/value",
+            format!("a secret has 1 to {MAX_VALUE_BYTES} bytes and no NUL"),
+        ));
     }
     let journal = shared.app.controller.journal().ok_or_else(Fail::not_leader)?;
     // On a task of its own: a caller that goes away must not leave a value nobody knows of.
-    let view = SecretView { name: named.clone(), scope: scope.to_string() };
+    let view = SecretView {
+        name: named.clone(),
+        scope: scope.to_string(),
+    };
     let sealed = shared.app.keyring.seal(&secret.to_string(), value.as_bytes());
     let task = tokio::spawn(async move {
-        journal.put_secret(&secret.to_string(), &store_path, sealed).await?;
-        match caller.submit(&shared.app.controller, Wish::StoreSecret { scope, name: named, secret }).await {
+        journal
+            .put_secret(&secret.to_string(), &store_path, sealed)
+            .await?;
+        match caller
+            .submit(
+                &shared.app.controller,
+                Wish::StoreSecret {
+                    scope,
+                    name: named,
+                    secret,
+                },
+            )
+            .await
+        {
             Ok(accepted) => {
                 erase_values(&shared, &accepted).await;
                 Ok(())
@@ -92,9 +122,16 @@ pub(crate) async fn set_secret(
 #[utoipa::path(delete, path = "/v1/scopes/{scope}/secrets/{name}", tag = "secret",
     params(("scope" = String, Path, description = "The scope's id, or `platform`"), ("name" = String, Path, description = "The secret's name")),
     responses((status = 204, description = "Erased"), ChangeProblems))]
-pub(crate) async fn erase_secret(State(shared): State<Arc<Shared>>, caller: Caller, path: Segments<2>, _: NoBody) -> Answer<StatusCode> {
+pub(crate) async fn erase_secret(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<2>,
+    _: NoBody,
+) -> Answer<StatusCode> {
     let (scope, name) = (path.id(0)?, path.text(1).to_owned());
-    let accepted = caller.submit(&shared.app.controller, Wish::EraseSecret { scope, name }).await?;
+    let accepted = caller
+        .submit(&shared.app.controller, Wish::EraseSecret { scope, name })
+        .await?;
     erase_values(&shared, &accepted).await;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -115,7 +152,9 @@ pub(super) async fn erase_values(shared: &Arc<Shared>, accepted: &Accepted) {
 }
 
 async fn erase(shared: &Arc<Shared>, secret: SecretId) {
-    let Some(journal) = shared.app.controller.journal() else { return };
+    let Some(journal) = shared.app.controller.journal() else {
+        return;
+    };
     if let Err(error) = journal.erase_secret(&secret.to_string()).await {
         tracing::error!(%error, %secret, "an erased secret's value is still in the store");
     }

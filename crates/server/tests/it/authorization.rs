@@ -8,31 +8,80 @@ use serde_json::{Value, json};
 
 use crate::world::{Reply, World, spec};
 
-const ROLES: [&str; 7] = ["owner", "operator", "member", "billing", "auditor", "none", "anonymous"];
+const ROLES: [&str; 7] = [
+    "owner",
+    "operator",
+    "member",
+    "billing",
+    "auditor",
+    "none",
+    "anonymous",
+];
 
 /// What each role allows, written down once more, by hand.
 fn rights(role: &str) -> BTreeSet<&'static str> {
     let all = [
-        "scope_read", "scope_manage", "user_manage", "role_grant", "key_manage", "quota_set", "budget_set", "policy_set",
-        "job_submit", "job_read", "job_stop", "cost_read", "event_read", "secret_write", "node_read", "node_manage", "price_set",
+        "scope_read",
+        "scope_manage",
+        "user_manage",
+        "role_grant",
+        "key_manage",
+        "quota_set",
+        "budget_set",
+        "policy_set",
+        "job_submit",
+        "job_read",
+        "job_stop",
+        "cost_read",
+        "event_read",
+        "secret_write",
+        "node_read",
+        "node_manage",
+        "price_set",
         "journal_read",
     ];
     let list: &[&str] = match role {
         "owner" => &all,
         "operator" => &[
-            "scope_read", "scope_manage", "user_manage", "role_grant", "key_manage", "quota_set", "policy_set", "job_submit",
-            "job_read", "job_stop", "cost_read", "secret_write", "node_read", "node_manage",
+            "scope_read",
+            "scope_manage",
+            "user_manage",
+            "role_grant",
+            "key_manage",
+            "quota_set",
+            "policy_set",
+            "job_submit",
+            "job_read",
+            "job_stop",
+            "cost_read",
+            "secret_write",
+            "node_read",
+            "node_manage",
         ],
         "member" => &["scope_read", "job_submit", "job_read", "secret_write"],
         "billing" => &["scope_read", "cost_read", "budget_set"],
-        "auditor" => &["scope_read", "job_read", "cost_read", "event_read", "node_read", "journal_read"],
+        "auditor" => &[
+            "scope_read",
+            "job_read",
+            "cost_read",
+            "event_read",
+            "node_read",
+            "journal_read",
+        ],
         _ => &[],
     };
     all.into_iter().filter(|right| list.contains(right)).collect()
 }
 
 /// What everybody may do to themselves.
-const TO_SELF: [&str; 6] = ["scope_read", "key_manage", "job_read", "job_stop", "cost_read", "secret_write"];
+const TO_SELF: [&str; 6] = [
+    "scope_read",
+    "key_manage",
+    "job_read",
+    "job_stop",
+    "cost_read",
+    "secret_write",
+];
 
 /// What a row's target is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -190,7 +239,11 @@ fn expected(operation: &str, need: Need, role: &str, relation: Relation) -> Expe
         Need::Above(noun, right) => {
             let visible = reached || is_self(noun);
             // Users are managed as users, wherever they stand.
-            let right = if right == "scope_manage" && relation == Child { "user_manage" } else { right };
+            let right = if right == "scope_manage" && relation == Child {
+                "user_manage"
+            } else {
+                right
+            };
             let above_is_reached = visible && role != "none" && !(noun == Noun::Scope && relation == Own);
             verdict(above_is_reached && holds(right), above_is_reached)
         }
@@ -212,17 +265,43 @@ struct Cast {
 
 async fn cast(world: &World) -> Cast {
     let (a, b) = (world.tenant("a").await, world.tenant("b").await);
-    let (own, sibling, gone) = (world.subscriber(&a, "own").await, world.subscriber(&a, "sibling").await, world.subscriber(&a, "gone").await);
+    let (own, sibling, gone) = (
+        world.subscriber(&a, "own").await,
+        world.subscriber(&a, "sibling").await,
+        world.subscriber(&a, "gone").await,
+    );
     let b_gone = world.subscriber(&b, "gone").await;
     let user = async |parent: &str, name: &str| world.user(parent, name, None).await.0;
-    let (child, beside, above, foreign) = (user(&own, "child").await, user(&sibling, "beside").await, user(&a, "above").await, user(&b, "foreign").await);
+    let (child, beside, above, foreign) = (
+        user(&own, "child").await,
+        user(&sibling, "beside").await,
+        user(&a, "above").await,
+        user(&b, "foreign").await,
+    );
     let (deleted, b_deleted) = (user(&own, "deleted").await, user(&b_gone, "deleted").await);
     world.job(&child, "stays").await;
     let ended_job = world.job(&b_deleted, "ended").await;
-    assert_eq!(world.post(&world.owner, &format!("/v1/jobs/{ended_job}/stop"), json!({})).await.status, 200);
-    let made = world.post(&world.owner, &format!("/v1/users/{child}/keys"), json!({ "label": "revoked" })).await;
+    assert_eq!(
+        world
+            .post(&world.owner, &format!("/v1/jobs/{ended_job}/stop"), json!({}))
+            .await
+            .status,
+        200
+    );
+    let made = world
+        .post(
+            &world.owner,
+            &format!("/v1/users/{child}/keys"),
+            json!({ "label": "revoked" }),
+        )
+        .await;
     let revoked_key = made.id();
-    for path in [format!("/v1/keys/{revoked_key}"), format!("/v1/scopes/{deleted}"), format!("/v1/scopes/{gone}"), format!("/v1/scopes/{b_gone}")] {
+    for path in [
+        format!("/v1/keys/{revoked_key}"),
+        format!("/v1/scopes/{deleted}"),
+        format!("/v1/scopes/{gone}"),
+        format!("/v1/scopes/{b_gone}"),
+    ] {
         assert_eq!(world.delete(&world.owner, &path).await.status, 204, "{path}");
     }
     let (mut actors, mut staff) = (BTreeMap::new(), BTreeMap::new());
@@ -231,12 +310,33 @@ async fn cast(world: &World) -> Cast {
         actors.insert(role, world.user(&own, role, granted).await);
         staff.insert(role, world.user("platform", role, granted).await);
     }
-    let places = |list: [&str; 7]| RELATIONS.into_iter().zip(list.map(str::to_owned)).collect::<BTreeMap<_, _>>();
+    let places = |list: [&str; 7]| {
+        RELATIONS
+            .into_iter()
+            .zip(list.map(str::to_owned))
+            .collect::<BTreeMap<_, _>>()
+    };
     Cast {
         scopes: places([&own, &child, &sibling, &a, &b, &gone, "sub_0000000000000"]),
-        titles: places(["a/own", "a/own/child", "a/sibling", "a", "b", "a/gone", "a/nowhere"]),
+        titles: places([
+            "a/own",
+            "a/own/child",
+            "a/sibling",
+            "a",
+            "b",
+            "a/gone",
+            "a/nowhere",
+        ]),
         parents: places([&a, &own, &a, "platform", "platform", &a, &a]),
-        users: places(["", &child, &beside, &above, &foreign, &deleted, "usr_0000000000000"]),
+        users: places([
+            "",
+            &child,
+            &beside,
+            &above,
+            &foreign,
+            &deleted,
+            "usr_0000000000000",
+        ]),
         ended_job,
         revoked_key,
         actors,
@@ -263,13 +363,24 @@ impl Stage<'_> {
     }
 
     async fn owner_does(&self, method: Method, path: &str, body: Value) {
-        let reply = self.world.send(self.world.request(method, path, Some(&self.world.owner)).json(&body)).await;
+        let reply = self
+            .world
+            .send(
+                self.world
+                    .request(method, path, Some(&self.world.owner))
+                    .json(&body),
+            )
+            .await;
         assert!(reply.status.is_success(), "setting the stage: {path} {reply:?}");
     }
 
     /// The id of the target, made ready for one use.
     async fn target(&self, operation: &str, noun: Noun, actor: &str, relation: Relation) -> String {
-        let user = if relation == Own { actor.to_owned() } else { self.cast.users[&relation].clone() };
+        let user = if relation == Own {
+            actor.to_owned()
+        } else {
+            self.cast.users[&relation].clone()
+        };
         match (noun, relation) {
             (Noun::Scope, _) if operation == "scope_by_path" => self.cast.titles[&relation].clone(),
             (Noun::Scope, _) => self.cast.scopes[&relation].clone(),
@@ -279,16 +390,40 @@ impl Stage<'_> {
             (Noun::Job, _) => self.world.job(&user, &self.fresh()).await,
             (Noun::Key, Deleted) => self.cast.revoked_key.clone(),
             (Noun::Key, Guessed) => "key_0000000000000".into(),
-            (Noun::Key, _) => self.world.post(&self.world.owner, &format!("/v1/users/{user}/keys"), json!({ "label": "k" })).await.id(),
+            (Noun::Key, _) => self
+                .world
+                .post(
+                    &self.world.owner,
+                    &format!("/v1/users/{user}/keys"),
+                    json!({ "label": "k" }),
+                )
+                .await
+                .id(),
         }
     }
 
     /// The request, and whatever it needs to exist.
     async fn case(&self, operation: &str, target: &str, relation: Relation) -> Case {
-        let get = |path: String| Case { method: Method::GET, path, body: None };
-        let post = |path: String, body: Value| Case { method: Method::POST, path, body: Some(body) };
-        let put = |path: String, body: Value| Case { method: Method::PUT, path, body: Some(body) };
-        let delete = |path: String| Case { method: Method::DELETE, path, body: None };
+        let get = |path: String| Case {
+            method: Method::GET,
+            path,
+            body: None,
+        };
+        let post = |path: String, body: Value| Case {
+            method: Method::POST,
+            path,
+            body: Some(body),
+        };
+        let put = |path: String, body: Value| Case {
+            method: Method::PUT,
+            path,
+            body: Some(body),
+        };
+        let delete = |path: String| Case {
+            method: Method::DELETE,
+            path,
+            body: None,
+        };
         let exists = !matches!(relation, Deleted | Guessed);
         let child = &self.cast.users[&Child];
         let node = async || self.world.node(&self.fresh(), 0).await.to_string();
@@ -310,22 +445,44 @@ impl Stage<'_> {
                 delete(path)
             }
             "create_tenant" => post("/v1/tenants".into(), json!({ "name": self.fresh() })),
-            "create_subscriber" => post("/v1/subscribers".into(), json!({ "tenant": target, "name": self.fresh() })),
-            "create_user" => post("/v1/users".into(), json!({ "parent": target, "name": self.fresh() })),
+            "create_subscriber" => post(
+                "/v1/subscribers".into(),
+                json!({ "tenant": target, "name": self.fresh() }),
+            ),
+            "create_user" => post(
+                "/v1/users".into(),
+                json!({ "parent": target, "name": self.fresh() }),
+            ),
             "scope_by_path" => get(format!("/v1/scopes?path={target}")),
             "scope" => get(format!("/v1/scopes/{target}")),
-            "children" | "roles" | "quota" | "budgets" | "policy" | "rules" | "secrets" => get(format!("/v1/scopes/{target}/{operation}")),
+            "children" | "roles" | "quota" | "budgets" | "policy" | "rules" | "secrets" => {
+                get(format!("/v1/scopes/{target}/{operation}"))
+            }
             "suspend" | "resume" => post(format!("/v1/scopes/{target}/{operation}"), json!({})),
-            "move_scope" => post(format!("/v1/scopes/{target}/move"), json!({ "parent": self.cast.parents[&relation] })),
+            "move_scope" => post(
+                format!("/v1/scopes/{target}/move"),
+                json!({ "parent": self.cast.parents[&relation] }),
+            ),
             "close" => delete(format!("/v1/scopes/{target}")),
-            "set_identity" => put(format!("/v1/users/{target}/identity"), json!({ "identity": null })),
+            "set_identity" => put(
+                format!("/v1/users/{target}/identity"),
+                json!({ "identity": null }),
+            ),
             "keys" => get(format!("/v1/users/{target}/keys")),
             "create_key" => post(format!("/v1/users/{target}/keys"), json!({ "label": "made" })),
             "revoke_key" => delete(format!("/v1/keys/{target}")),
-            "grant_role" => post(format!("/v1/scopes/{target}/roles"), json!({ "user": child, "role": "member" })),
+            "grant_role" => post(
+                format!("/v1/scopes/{target}/roles"),
+                json!({ "user": child, "role": "member" }),
+            ),
             "revoke_role" => {
                 if matches!(relation, Own | Sibling | Parent) {
-                    self.owner_does(Method::POST, &format!("/v1/scopes/{target}/roles"), json!({ "user": child, "role": "member" })).await;
+                    self.owner_does(
+                        Method::POST,
+                        &format!("/v1/scopes/{target}/roles"),
+                        json!({ "user": child, "role": "member" }),
+                    )
+                    .await;
                 }
                 delete(format!("/v1/scopes/{target}/roles/{child}/member"))
             }
@@ -341,8 +498,14 @@ impl Stage<'_> {
                 }
                 delete(path)
             }
-            "submit_job" => post("/v1/jobs".into(), json!({ "owner": target, "spec": spec(&self.fresh()) })),
-            "plan_job" => post("/v1/jobs/plan".into(), json!({ "owner": target, "spec": spec("p") })),
+            "submit_job" => post(
+                "/v1/jobs".into(),
+                json!({ "owner": target, "spec": spec(&self.fresh()) }),
+            ),
+            "plan_job" => post(
+                "/v1/jobs/plan".into(),
+                json!({ "owner": target, "spec": spec("p") }),
+            ),
             "jobs" | "costs" => get(format!("/v1/{operation}?scope={target}")),
             "events" => get(format!("/v1/events?follow=false&scope={target}")),
             "job" => get(format!("/v1/jobs/{target}")),
@@ -373,26 +536,44 @@ impl Stage<'_> {
 fn bare(reply: &Reply) -> (u16, Value, BTreeMap<String, String>) {
     let mut body = reply.json();
     body["request_id"] = Value::Null;
-    let headers = reply.headers.iter().filter(|(name, _)| !["date", "x-request-id"].contains(&name.as_str()));
+    let headers = reply
+        .headers
+        .iter()
+        .filter(|(name, _)| !["date", "x-request-id"].contains(&name.as_str()));
     let headers = headers.map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()));
     (reply.status.as_u16(), body, headers.collect())
 }
 
 fn operations(document: &Value) -> BTreeSet<String> {
     let items = document["paths"].as_object().unwrap().values();
-    items.flat_map(|item| item.as_object().unwrap().values()).map(|operation| operation["operationId"].as_str().unwrap().to_owned()).collect()
+    items
+        .flat_map(|item| item.as_object().unwrap().values())
+        .map(|operation| operation["operationId"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_for_every_role_and_relation() {
     let world = World::new().await;
     let table = table();
-    let described = operations(&world.send(world.request(Method::GET, "/openapi.json", None)).await.json());
+    let described = operations(
+        &world
+            .send(world.request(Method::GET, "/openapi.json", None))
+            .await
+            .json(),
+    );
     let known: BTreeSet<String> = table.keys().map(|key| (*key).to_owned()).collect();
-    assert_eq!(described, known, "each operation of the document has a row, and each row an operation");
+    assert_eq!(
+        described, known,
+        "each operation of the document has a row, and each row an operation"
+    );
 
     let cast = cast(&world).await;
-    let stage = Stage { world: &world, cast: &cast, count: Default::default() };
+    let stage = Stage {
+        world: &world,
+        cast: &cast,
+        count: Default::default(),
+    };
     let (mut wrong, mut cases) = (Vec::new(), 0);
     for (&operation, &need) in &table {
         let relations: &[Relation] = match need {
@@ -406,31 +587,59 @@ async fn every_route_for_every_role_and_relation() {
                 let at_platform = matches!(need, Need::Platform(_)) && relation == Own;
                 let who = if at_platform { &cast.staff } else { &cast.actors };
                 let somebody = &cast.actors["none"];
-                let (actor, token) = who.get(role).map_or((somebody.0.as_str(), None), |(user, token)| (user.as_str(), Some(token.as_str())));
+                let (actor, token) = who
+                    .get(role)
+                    .map_or((somebody.0.as_str(), None), |(user, token)| {
+                        (user.as_str(), Some(token.as_str()))
+                    });
                 let target = match need {
-                    Need::At(noun, _) | Need::Above(noun, _) => stage.target(operation, noun, actor, relation).await,
+                    Need::At(noun, _) | Need::Above(noun, _) => {
+                        stage.target(operation, noun, actor, relation).await
+                    }
                     _ => String::new(),
                 };
-                let reply = stage.perform(stage.case(operation, &target, relation).await, token).await;
+                let reply = stage
+                    .perform(stage.case(operation, &target, relation).await, token)
+                    .await;
                 cases += 1;
-                assert!(!reply.status.is_server_error(), "{operation} {role} {relation:?} {reply:?}");
+                assert!(
+                    !reply.status.is_server_error(),
+                    "{operation} {role} {relation:?} {reply:?}"
+                );
                 let (found, expected) = (Expect::of(&reply), expected(operation, need, role, relation));
                 if found != expected {
-                    wrong.push(format!("{operation} as {role} on {relation:?}: {found:?}, not {expected:?} ({})", String::from_utf8_lossy(&reply.bytes)));
+                    wrong.push(format!(
+                        "{operation} as {role} on {relation:?}: {found:?}, not {expected:?} ({})",
+                        String::from_utf8_lossy(&reply.bytes)
+                    ));
                 }
                 if operation == "suspend" && found == Expect::Allowed {
-                    stage.owner_does(Method::POST, &format!("/v1/scopes/{target}/resume"), json!({})).await;
+                    stage
+                        .owner_does(Method::POST, &format!("/v1/scopes/{target}/resume"), json!({}))
+                        .await;
                 }
-                if role != "anonymous" && matches!(relation, Foreign | Deleted | Guessed) && matches!(need, Need::At(..) | Need::Above(..)) {
+                if role != "anonymous"
+                    && matches!(relation, Foreign | Deleted | Guessed)
+                    && matches!(need, Need::At(..) | Need::Above(..))
+                {
                     unseen.push((relation, bare(&reply)));
                 }
             }
             for pair in unseen.windows(2) {
-                assert_eq!(pair[0].1, pair[1].1, "{operation} as {role}: {:?} and {:?} can be told apart", pair[0].0, pair[1].0);
+                assert_eq!(
+                    pair[0].1, pair[1].1,
+                    "{operation} as {role}: {:?} and {:?} can be told apart",
+                    pair[0].0, pair[1].0
+                );
             }
         }
     }
-    assert!(wrong.is_empty(), "{} of {cases} cases:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {cases} cases:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
     println!("{cases} cases");
 }
 
@@ -445,15 +654,38 @@ async fn a_closed_owners_jobs_are_seen_from_above() {
     let (_, near) = world.user(&sub, "near", Some("member")).await;
     let (_, far) = world.user(&b, "far", Some("owner")).await;
     let job = world.job(&ada, "j").await;
-    assert_eq!(world.post(&world.owner, &format!("/v1/jobs/{job}/stop"), json!({})).await.status, 200);
-    assert_eq!(world.delete(&world.owner, &format!("/v1/scopes/{ada}")).await.status, 204);
+    assert_eq!(
+        world
+            .post(&world.owner, &format!("/v1/jobs/{job}/stop"), json!({}))
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        world
+            .delete(&world.owner, &format!("/v1/scopes/{ada}"))
+            .await
+            .status,
+        204
+    );
     for (token, status) in [(&boss, 200), (&near, 200), (&far, 404), (&world.owner, 200)] {
-        assert_eq!(world.get(token, &format!("/v1/jobs/{job}")).await.status.as_u16(), status);
+        assert_eq!(
+            world.get(token, &format!("/v1/jobs/{job}")).await.status.as_u16(),
+            status
+        );
     }
-    let stopped = world.post(&world.owner, &format!("/v1/jobs/{job}/stop"), json!({})).await;
+    let stopped = world
+        .post(&world.owner, &format!("/v1/jobs/{job}/stop"), json!({}))
+        .await;
     assert_eq!(stopped.code(), "wrong_phase");
-    assert_eq!(world.get(&boss, "/v1/jobs?show=done").await.json()["items"][0]["id"], job.as_str());
-    assert_eq!(world.get(&far, "/v1/jobs?show=done").await.json()["items"], json!([]));
+    assert_eq!(
+        world.get(&boss, "/v1/jobs?show=done").await.json()["items"][0]["id"],
+        job.as_str()
+    );
+    assert_eq!(
+        world.get(&far, "/v1/jobs?show=done").await.json()["items"],
+        json!([])
+    );
 }
 
 /// An owner that moves to another tenant takes no history along.
@@ -465,9 +697,28 @@ async fn history_stays_where_it_happened() {
     let (_, old) = world.user(&a, "old", Some("owner")).await;
     let (_, new) = world.user(&b, "new", Some("owner")).await;
     let job = world.job(&ada, "j").await;
-    assert_eq!(world.post(&key, &format!("/v1/jobs/{job}/stop"), json!({})).await.status, 200);
-    assert_eq!(world.post(&world.owner, &format!("/v1/scopes/{ada}/move"), json!({ "parent": b })).await.status, 200);
+    assert_eq!(
+        world
+            .post(&key, &format!("/v1/jobs/{job}/stop"), json!({}))
+            .await
+            .status,
+        200
+    );
+    assert_eq!(
+        world
+            .post(
+                &world.owner,
+                &format!("/v1/scopes/{ada}/move"),
+                json!({ "parent": b })
+            )
+            .await
+            .status,
+        200
+    );
     for (token, status) in [(&old, 200), (&new, 404), (&key, 404)] {
-        assert_eq!(world.get(token, &format!("/v1/jobs/{job}")).await.status.as_u16(), status);
+        assert_eq!(
+            world.get(token, &format!("/v1/jobs/{job}")).await.status.as_u16(),
+            status
+        );
     }
 }

@@ -6,10 +6,18 @@ use crate::world::World;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_of_one_tenant_leaves_others_alone() {
-    let options = HttpOptions { rate_per_tenant: 50, burst_per_tenant: 100, ..HttpOptions::default() };
+    let options = HttpOptions {
+        rate_per_tenant: 50,
+        burst_per_tenant: 100,
+        ..HttpOptions::default()
+    };
     let world = std::sync::Arc::new(World::with(options).await);
-    let (_, greedy) = world.user(&world.tenant("greedy").await, "g", Some("owner")).await;
-    let (_, modest) = world.user(&world.tenant("modest").await, "m", Some("owner")).await;
+    let (_, greedy) = world
+        .user(&world.tenant("greedy").await, "g", Some("owner"))
+        .await;
+    let (_, modest) = world
+        .user(&world.tenant("modest").await, "m", Some("owner"))
+        .await;
     let flood: Vec<_> = (0..8)
         .map(|_| {
             let (world, greedy) = (world.clone(), greedy.clone());
@@ -21,7 +29,14 @@ async fn a_flood_of_one_tenant_leaves_others_alone() {
                         200 => done += 1,
                         429 => {
                             assert_eq!(reply.code(), "too_many_requests");
-                            assert!(reply.headers["retry-after"].to_str().unwrap().parse::<u64>().unwrap() >= 1);
+                            assert!(
+                                reply.headers["retry-after"]
+                                    .to_str()
+                                    .unwrap()
+                                    .parse::<u64>()
+                                    .unwrap()
+                                    >= 1
+                            );
                             refused += 1;
                         }
                         other => panic!("{other}"),

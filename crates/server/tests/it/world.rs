@@ -42,10 +42,22 @@ impl Engine for NoEngine {
     async fn release(&self, _: NodeId, _: AllocationId) -> Result<(), EngineError> {
         Ok(())
     }
-    async fn read_log(&self, _: NodeId, _: AllocationId, _: LogStream, offset: u64, _: u32, _: u32) -> Result<LogChunk, EngineError> {
+    async fn read_log(
+        &self,
+        _: NodeId,
+        _: AllocationId,
+        _: LogStream,
+        offset: u64,
+        _: u32,
+        _: u32,
+    ) -> Result<LogChunk, EngineError> {
         let text = b"a line\n";
         let from = usize::try_from(offset).unwrap().min(text.len());
-        Ok(LogChunk { offset, bytes: text[from..].to_vec(), end: true })
+        Ok(LogChunk {
+            offset,
+            bytes: text[from..].to_vec(),
+            end: true,
+        })
     }
     fn subscribe(&self) -> mpsc::Receiver<Seen> {
         mpsc::channel(1).1
@@ -74,29 +86,44 @@ pub struct Reply {
 
 impl Reply {
     pub fn json(&self) -> Value {
-        serde_json::from_slice(&self.bytes).unwrap_or_else(|_| panic!("not JSON: {}", String::from_utf8_lossy(&self.bytes)))
+        serde_json::from_slice(&self.bytes)
+            .unwrap_or_else(|_| panic!("not JSON: {}", String::from_utf8_lossy(&self.bytes)))
     }
 
     pub fn code(&self) -> String {
         if self.status.is_success() {
             return String::new();
         }
-        assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
+        assert_eq!(
+            self.headers["content-type"], "application/problem+json",
+            "{self:?}"
+        );
         self.json()["code"].as_str().unwrap_or_default().to_owned()
     }
 
     pub fn field(&self) -> String {
-        self.json()["errors"][0]["pointer"].as_str().unwrap_or_default().to_owned()
+        self.json()["errors"][0]["pointer"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     pub fn id(&self) -> String {
-        assert!(self.status.is_success(), "{}", String::from_utf8_lossy(&self.bytes));
+        assert!(
+            self.status.is_success(),
+            "{}",
+            String::from_utf8_lossy(&self.bytes)
+        );
         self.json()["id"].as_str().expect("an id").to_owned()
     }
 }
 
 pub fn generous() -> HttpOptions {
-    HttpOptions { rate_per_tenant: 1_000_000, burst_per_tenant: 1_000_000, ..HttpOptions::default() }
+    HttpOptions {
+        rate_per_tenant: 1_000_000,
+        burst_per_tenant: 1_000_000,
+        ..HttpOptions::default()
+    }
 }
 
 impl World {
@@ -108,7 +135,9 @@ impl World {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
         let location = Location::Sqlite(dir.path().to_owned());
-        let journal = Journal::open_leader(&location, "test", Options::default()).await.unwrap();
+        let journal = Journal::open_leader(&location, "test", Options::default())
+            .await
+            .unwrap();
         let recovered = recover(&journal).await.unwrap();
         let view = Arc::new(View::new(recovered.state, recovered.seq));
         let controller = Controller::following(view, tenure_journal::JournalReader::clone(&journal));
@@ -116,7 +145,12 @@ impl World {
         let bytes: [u8; 32] = random();
         let owner = token::write(token::Kind::Key, &bytes).reveal().to_owned();
         let key = Digest(Sha256::digest(bytes).into());
-        let found = Wish::Found { platform: "test".into(), owner: "root".into(), key, prices: Prices::default() };
+        let found = Wish::Found {
+            platform: "test".into(),
+            owner: "root".into(),
+            key,
+            prices: Prices::default(),
+        };
         controller.system(found).await.unwrap();
 
         let app = App {
@@ -131,8 +165,20 @@ impl World {
         let url = format!("http://{}", listener.local_addr().unwrap());
         let stop = CancellationToken::new();
         let tasks = vec![tokio::spawn(serve(listener, None, app, stop.clone()))];
-        let http = reqwest::Client::builder().timeout(Duration::from_secs(30)).build().unwrap();
-        World { url, dir, controller, owner, http, stop, tasks, writer }
+        let http = reqwest::Client::builder()
+            .timeout(Duration::from_secs(30))
+            .build()
+            .unwrap();
+        World {
+            url,
+            dir,
+            controller,
+            owner,
+            http,
+            stop,
+            tasks,
+            writer,
+        }
     }
 
     /// Stops serving, then writing; the journal is closed.
@@ -157,7 +203,11 @@ impl World {
     pub async fn send(&self, request: RequestBuilder) -> Reply {
         let response = request.send().await.expect("an answer");
         let (status, headers) = (response.status(), response.headers().clone());
-        Reply { status, headers, bytes: response.bytes().await.expect("a whole answer").to_vec() }
+        Reply {
+            status,
+            headers,
+            bytes: response.bytes().await.expect("a whole answer").to_vec(),
+        }
     }
 
     pub async fn get(&self, token: &str, path: &str) -> Reply {
@@ -165,11 +215,13 @@ impl World {
     }
 
     pub async fn post(&self, token: &str, path: &str, body: Value) -> Reply {
-        self.send(self.request(Method::POST, path, Some(token)).json(&body)).await
+        self.send(self.request(Method::POST, path, Some(token)).json(&body))
+            .await
     }
 
     pub async fn put(&self, token: &str, path: &str, body: Value) -> Reply {
-        self.send(self.request(Method::PUT, path, Some(token)).json(&body)).await
+        self.send(self.request(Method::PUT, path, Some(token)).json(&body))
+            .await
     }
 
     pub async fn delete(&self, token: &str, path: &str) -> Reply {
@@ -181,11 +233,19 @@ impl World {
     }
 
     pub async fn tenant(&self, name: &str) -> String {
-        self.post(&self.owner, "/v1/tenants", json!({ "name": name })).await.id()
+        self.post(&self.owner, "/v1/tenants", json!({ "name": name }))
+            .await
+            .id()
     }
 
     pub async fn subscriber(&self, tenant: &str, name: &str) -> String {
-        self.post(&self.owner, "/v1/subscribers", json!({ "tenant": tenant, "name": name })).await.id()
+        self.post(
+            &self.owner,
+            "/v1/subscribers",
+            json!({ "tenant": tenant, "name": name }),
+        )
+        .await
+        .id()
     }
 
     /// A user and a token of theirs.
@@ -200,29 +260,63 @@ impl World {
     }
 
     pub async fn key(&self, user: &str, body: Value) -> String {
-        let reply = self.post(&self.owner, &format!("/v1/users/{user}/keys"), body).await;
+        let reply = self
+            .post(&self.owner, &format!("/v1/users/{user}/keys"), body)
+            .await;
         assert_eq!(reply.status, 201, "{reply:?}");
         reply.json()["token"].as_str().unwrap().to_owned()
     }
 
     pub async fn job(&self, owner: &str, name: &str) -> String {
-        self.post(&self.owner, "/v1/jobs", json!({ "owner": owner, "spec": spec(name) })).await.id()
+        self.post(
+            &self.owner,
+            "/v1/jobs",
+            json!({ "owner": owner, "spec": spec(name) }),
+        )
+        .await
+        .id()
     }
 
     /// A node with room for some jobs.
     pub async fn node(&self, name: &str, cpu_milli: u32) -> NodeId {
         let (token, key) = (Digest(random()), Digest(random()));
         let expires = now().plus_ms(60_000);
-        self.controller.system(Wish::CreateJoinToken { digest: token, expires }).await.unwrap();
-        let joined = self.controller.system(Wish::JoinNode { token, name: name.into(), key }).await.unwrap();
+        self.controller
+            .system(Wish::CreateJoinToken {
+                digest: token,
+                expires,
+            })
+            .await
+            .unwrap();
+        let joined = self
+            .controller
+            .system(Wish::JoinNode {
+                token,
+                name: name.into(),
+                key,
+            })
+            .await
+            .unwrap();
         let node = joined.events.iter().find_map(|event| match **event {
             Event::NodeJoined { node, .. } => Some(node),
             _ => None,
         });
         let node = node.unwrap();
         if cpu_milli > 0 {
-            let inventory = Inventory { cpu_milli, memory_mib: 64 * 1024, gpus: Vec::new() };
-            self.controller.submit(Actor::System, Wish::ReportInventory { node, inventory }, None, None).await.unwrap();
+            let inventory = Inventory {
+                cpu_milli,
+                memory_mib: 64 * 1024,
+                gpus: Vec::new(),
+            };
+            self.controller
+                .submit(
+                    Actor::System,
+                    Wish::ReportInventory { node, inventory },
+                    None,
+                    None,
+                )
+                .await
+                .unwrap();
         }
         node
     }

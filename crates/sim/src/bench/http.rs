@@ -55,11 +55,11 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(50)).await;
             let demo = std::fs::read_to_string(data.join("demo.json")).ok().and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
             let ada = demo.as_ref().and_then(|demo| demo["users"].as_array()?.iter().find(|user| user["path"] == "acme/research/ada"));
-            if let Some(token) = ada.and_then(|user| user["token"].as_str()) {
-                if TcpStream::connect(&server.address).await.is_ok() {
-                    server.token = token.to_owned();
-                    return Ok(server);
-                }
+            if let Some(token) = ada.and_then(|user| user["token"].as_str())
+                && TcpStream::connect(&server.address).await.is_ok()
+            {
+                server.token = token.to_owned();
+                return Ok(server);
             }
         }
         anyhow::bail!("the server did not come up")

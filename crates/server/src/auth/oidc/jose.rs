@@ -1,7 +1,9 @@
 //! Signed tokens (RFC 7515) and published keys (RFC 7517), as far as ID tokens need them: three algorithms, all
 //! with public keys. `none` and shared secrets are not known here at all.
 
-use ring::signature::{ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey};
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey,
+};
 use serde::Deserialize;
 
 /// A published key.
@@ -50,7 +52,8 @@ impl Algorithm {
             Algorithm::Es256 => key.kty == "EC" && key.crv.as_deref() == Some("P-256"),
             Algorithm::EdDsa => key.kty == "OKP" && key.crv.as_deref() == Some("Ed25519"),
         };
-        kind && key.alg.as_deref().is_none_or(|alg| alg == self.name()) && key.purpose.as_deref().is_none_or(|purpose| purpose == "sig")
+        kind && key.alg.as_deref().is_none_or(|alg| alg == self.name())
+            && key.purpose.as_deref().is_none_or(|purpose| purpose == "sig")
     }
 }
 
@@ -74,7 +77,9 @@ pub(super) struct Signed {
 impl Signed {
     pub fn read(token: &str) -> Result<Signed, &'static str> {
         let mut parts = token.split('.');
-        let (Some(header), Some(payload), Some(signature), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+        let (Some(header), Some(payload), Some(signature), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
             return Err("it does not have three parts");
         };
         let bytes = unbase64url(header).ok_or("its header is not readable")?;
@@ -82,7 +87,8 @@ impl Signed {
         if parsed.crit.is_some() {
             return Err("it asks for extensions nobody knows here");
         }
-        let algorithm = Algorithm::parse(&parsed.alg).ok_or("only RS256, ES256 and EdDSA signatures are believed")?;
+        let algorithm =
+            Algorithm::parse(&parsed.alg).ok_or("only RS256, ES256 and EdDSA signatures are believed")?;
         Ok(Signed {
             algorithm,
             kid: parsed.kid,
@@ -107,7 +113,11 @@ impl Signed {
         if !self.algorithm.fits(key) {
             return Err(wrong);
         }
-        let part = |part: &Option<String>| part.as_deref().and_then(unbase64url).ok_or("its issuer's key is not readable");
+        let part = |part: &Option<String>| {
+            part.as_deref()
+                .and_then(unbase64url)
+                .ok_or("its issuer's key is not readable")
+        };
         let covered = self.covered.as_bytes();
         let proven = match self.algorithm {
             Algorithm::Rs256 => {
@@ -118,7 +128,9 @@ impl Signed {
                 let point = [&[4], part(&key.x)?.as_slice(), part(&key.y)?.as_slice()].concat();
                 UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).verify(covered, &self.signature)
             }
-            Algorithm::EdDsa => UnparsedPublicKey::new(&ED25519, part(&key.x)?).verify(covered, &self.signature),
+            Algorithm::EdDsa => {
+                UnparsedPublicKey::new(&ED25519, part(&key.x)?).verify(covered, &self.signature)
+            }
         };
         proven.map_err(|_| wrong)?;
         Ok(self.payload)
@@ -158,8 +170,12 @@ mod tests {
 
     fn base64url(bytes: &[u8]) -> String {
         const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-        let word = |chunk: &[u8]| chunk.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
-        let letters = bytes.chunks(3).flat_map(|chunk| (0..=chunk.len()).map(move |i| LETTERS[(word(chunk) >> (18 - 6 * i)) as usize & 63]));
+        let word = |chunk: &[u8]| {
+            chunk.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - chunk.len()))
+        };
+        let letters = bytes.chunks(3).flat_map(|chunk| {
+            (0..=chunk.len()).map(move |i| LETTERS[(word(chunk) >> (18 - 6 * i)) as usize & 63])
+        });
         letters.map(char::from).collect()
     }
 
@@ -172,7 +188,11 @@ mod tests {
     }
 
     fn token(pair: &Ed25519KeyPair, header: &str, claims: &str) -> String {
-        let covered = format!("{}.{}", base64url(header.as_bytes()), base64url(claims.as_bytes()));
+        let covered = format!(
+            "{}.{}",
+            base64url(header.as_bytes()),
+            base64url(claims.as_bytes())
+        );
         let signature = base64url(pair.sign(covered.as_bytes()).as_ref());
         format!("{covered}.{signature}")
     }
@@ -185,7 +205,12 @@ mod tests {
         let signed = Signed::read(&good).unwrap();
         assert!(signed.choose(std::slice::from_ref(&key)).is_some());
         assert_eq!(signed.verify(&key).unwrap(), br#"{"sub":"ada"}"#);
-        assert!(Signed::read(&token(&theirs, header, r#"{"sub":"ada"}"#)).unwrap().verify(&key).is_err());
+        assert!(
+            Signed::read(&token(&theirs, header, r#"{"sub":"ada"}"#))
+                .unwrap()
+                .verify(&key)
+                .is_err()
+        );
         let (head, rest) = good.split_once('.').unwrap();
         let (_, signature) = rest.split_once('.').unwrap();
         let forged = format!("{head}.{}.{signature}", base64url(br#"{"sub":"eve"}"#));
@@ -196,12 +221,23 @@ mod tests {
     fn no_signature_and_shared_secrets_are_unknown() {
         let (ours, key) = pair();
         for alg in ["none", "None", "HS256", "HS512", "RS512", ""] {
-            assert!(Signed::read(&token(&ours, &format!(r#"{{"alg":"{alg}","kid":"k1"}}"#), "{}")).is_err(), "{alg}");
+            assert!(
+                Signed::read(&token(&ours, &format!(r#"{{"alg":"{alg}","kid":"k1"}}"#), "{}")).is_err(),
+                "{alg}"
+            );
         }
         let other = Signed::read(&token(&ours, r#"{"alg":"RS256","kid":"k1"}"#, "{}")).unwrap();
         assert!(other.choose(std::slice::from_ref(&key)).is_none());
         assert!(other.verify(&key).is_err());
-        for broken in ["", ".", "..", "a.b.c", "a.b.c.d", "e30.e30.", "eyJhbGciOiJub25lIn0.e30."] {
+        for broken in [
+            "",
+            ".",
+            "..",
+            "a.b.c",
+            "a.b.c.d",
+            "e30.e30.",
+            "eyJhbGciOiJub25lIn0.e30.",
+        ] {
             assert!(Signed::read(broken).is_err(), "{broken}");
         }
     }

@@ -38,7 +38,13 @@ pub(super) struct Sight {
 
 impl Sight {
     pub fn new(caller: Caller, within: Option<ScopeId>) -> Sight {
-        Sight { caller, within, ended: HashMap::new(), closed: HashMap::new(), keys: HashMap::new() }
+        Sight {
+            caller,
+            within,
+            ended: HashMap::new(),
+            closed: HashMap::new(),
+            keys: HashMap::new(),
+        }
     }
 
     /// None where history could not be asked.
@@ -56,19 +62,29 @@ impl Sight {
             Subject::Job(job) => self.job(shared, job).await?,
         };
         let state = shared.app.controller.view().read();
-        Some(self.is_within(&state, &place) && wanted(event).iter().any(|&action| self.may(&state, action, &place)))
+        Some(
+            self.is_within(&state, &place)
+                && wanted(event)
+                    .iter()
+                    .any(|&action| self.may(&state, action, &place)),
+        )
     }
 
     fn may(&self, state: &State, action: Action, place: &Place) -> bool {
         match place {
             Place::Live(scope) => self.caller.may(state, action, *scope).is_ok(),
             Place::Past(owner, path) => past::may(&self.caller, state, action, *owner, path).is_ok(),
-            Place::Unknown => self.caller.may(state, Action::EventRead, ScopeId::Platform).is_ok(),
+            Place::Unknown => self
+                .caller
+                .may(state, Action::EventRead, ScopeId::Platform)
+                .is_ok(),
         }
     }
 
     fn is_within(&self, state: &State, place: &Place) -> bool {
-        let Some(within) = self.within.filter(|within| *within != ScopeId::Platform) else { return true };
+        let Some(within) = self.within.filter(|within| *within != ScopeId::Platform) else {
+            return true;
+        };
         match place {
             Place::Live(scope) => state.tree.is_within(*scope, within),
             Place::Past(_, path) => path.split('/').any(|step| step == within.to_string()),
@@ -78,7 +94,11 @@ impl Sight {
 
     fn user_of(&self, shared: &Shared, key: KeyId) -> Option<UserId> {
         let state = shared.app.controller.view().read();
-        state.keys.get(key).map(|key| key.user).or_else(|| self.keys.get(&key).copied())
+        state
+            .keys
+            .get(key)
+            .map(|key| key.user)
+            .or_else(|| self.keys.get(&key).copied())
     }
 
     async fn scope(&mut self, shared: &Shared, scope: ScopeId) -> Option<Place> {
@@ -88,7 +108,13 @@ impl Sight {
         if let Some(known) = self.closed.get(&scope) {
             return Some(known.clone());
         }
-        let row = shared.app.controller.reader().history_get("scope", &scope.to_string()).await.ok()?;
+        let row = shared
+            .app
+            .controller
+            .reader()
+            .history_get("scope", &scope.to_string())
+            .await
+            .ok()?;
         let place = row.map_or(Place::Unknown, |row| Place::Past(scope, row.scope));
         bounded(&mut self.closed).insert(scope, place.clone());
         Some(place)
@@ -101,7 +127,13 @@ impl Sight {
         if let Some(known) = self.ended.get(&job) {
             return Some(known.clone());
         }
-        let row = shared.app.controller.reader().history_get("job", &job.to_string()).await.ok()?;
+        let row = shared
+            .app
+            .controller
+            .reader()
+            .history_get("job", &job.to_string())
+            .await
+            .ok()?;
         let place = row.and_then(|row| {
             let done: DoneJob = serde_json::from_str(&row.body).ok()?;
             Some(Place::Past(ScopeId::User(done.owner), row.scope))

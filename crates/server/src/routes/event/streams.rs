@@ -25,12 +25,19 @@ impl Streams {
         let mut open = self.0.lock().expect("short and without panics");
         let count = open.entry(user).or_default();
         if *count >= MAX_PER_USER {
-            return Err(Fail::new(429, "too_many_requests", format!("the user has {MAX_PER_USER} streams open already"))
-                .hint("close some")
-                .header(header::RETRY_AFTER, "10"));
+            return Err(Fail::new(
+                429,
+                "too_many_requests",
+                format!("the user has {MAX_PER_USER} streams open already"),
+            )
+            .hint("close some")
+            .header(header::RETRY_AFTER, "10"));
         }
         *count += 1;
-        Ok(Seat { streams: self.clone(), user })
+        Ok(Seat {
+            streams: self.clone(),
+            user,
+        })
     }
 }
 

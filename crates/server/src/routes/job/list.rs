@@ -34,7 +34,11 @@ enum Place {
 impl Place {
     fn read(text: Option<&str>, show: Show) -> Option<Place> {
         let Some(text) = text else {
-            return Some(if show == Show::Done { Place::Done(None) } else { Place::Live(None) });
+            return Some(if show == Show::Done {
+                Place::Done(None)
+            } else {
+                Place::Live(None)
+            });
         };
         if text == "done" {
             return Some(Place::Done(None));
@@ -54,16 +58,26 @@ pub(super) async fn list(shared: &Shared, caller: &Caller, query: JobQuery) -> A
         Some(_) => return Err(Fail::invalid("show", "not one of live, done, all")),
     };
     let roots = roots(shared, caller, query.scope.as_deref())?;
-    let filters = format!("jobs/{}/{}", query.scope.as_deref().unwrap_or_default(), query.show.as_deref().unwrap_or("live"));
+    let filters = format!(
+        "jobs/{}/{}",
+        query.scope.as_deref().unwrap_or_default(),
+        query.show.as_deref().unwrap_or("live")
+    );
     let turn = Turn::new(shared, caller, &filters, query.limit, query.cursor.as_deref())?;
-    let place = Place::read(turn.after.as_deref(), show).ok_or_else(|| Fail::invalid("cursor", "the cursor is not one of this list"))?;
+    let place = Place::read(turn.after.as_deref(), show)
+        .ok_or_else(|| Fail::invalid("cursor", "the cursor is not one of this list"))?;
     let mut items = Vec::new();
     let before = match place {
         Place::Live(after) => {
             let ids = live_ids(shared, caller, &roots, after, turn.limit + 1);
             let more = ids.len() > turn.limit;
             let state = shared.app.controller.view().read();
-            items.extend(ids.iter().take(turn.limit).filter_map(|id| state.jobs.get(id)).map(|job| view::live(&state, job)));
+            items.extend(
+                ids.iter()
+                    .take(turn.limit)
+                    .filter_map(|id| state.jobs.get(id))
+                    .map(|job| view::live(&state, job)),
+            );
             if more {
                 let next = ids.get(turn.limit - 1).map(|last| turn.seal(&last.to_string()));
                 return Ok(Page { items, next });
@@ -72,7 +86,10 @@ pub(super) async fn list(shared: &Shared, caller: &Caller, query: JobQuery) -> A
                 return Ok(Page { items, next: None });
             }
             if items.len() == turn.limit {
-                return Ok(Page { items, next: Some(turn.seal("done")) });
+                return Ok(Page {
+                    items,
+                    next: Some(turn.seal("done")),
+                });
             }
             None
         }
@@ -81,7 +98,10 @@ pub(super) async fn list(shared: &Shared, caller: &Caller, query: JobQuery) -> A
     let wanted = turn.limit - items.len();
     let (done, next) = done_jobs(shared, caller, &roots, before, wanted).await?;
     items.extend(done);
-    Ok(Page { items, next: next.map(|(at_ms, id)| turn.seal(&format!("{at_ms} {id}"))) })
+    Ok(Page {
+        items,
+        next: next.map(|(at_ms, id)| turn.seal(&format!("{at_ms} {id}"))),
+    })
 }
 
 /// The highest scopes whose jobs are asked for and shown.
@@ -100,9 +120,18 @@ fn roots(shared: &Shared, caller: &Caller, scope: Option<&str>) -> Answer<Vec<Sc
 /// The scopes where the caller was given sight of jobs, and itself; none below another.
 fn readable(state: &State, caller: &Caller) -> Vec<ScopeId> {
     let me = ScopeId::User(caller.user);
-    let reach = state.tree.tenant_of(me).map_or(ScopeId::Platform, ScopeId::Tenant);
-    let granted = state.tree.subtree(reach).into_iter().filter_map(|id| state.tree.get(id));
-    let granted = granted.filter(|scope| scope.roles.contains_key(&caller.user)).map(|scope| scope.id);
+    let reach = state
+        .tree
+        .tenant_of(me)
+        .map_or(ScopeId::Platform, ScopeId::Tenant);
+    let granted = state
+        .tree
+        .subtree(reach)
+        .into_iter()
+        .filter_map(|id| state.tree.get(id));
+    let granted = granted
+        .filter(|scope| scope.roles.contains_key(&caller.user))
+        .map(|scope| scope.id);
     let mut roots: Vec<ScopeId> = Vec::new();
     // Parents come before children.
     for id in granted.chain([me]) {
@@ -123,28 +152,53 @@ struct Sight<'a> {
 impl Sight<'_> {
     fn sees(&mut self, state: &State, owner: UserId) -> bool {
         let caller = self.caller;
-        *self.known.entry(owner).or_insert_with(|| caller.may(state, Action::JobRead, ScopeId::User(owner)).is_ok())
+        *self
+            .known
+            .entry(owner)
+            .or_insert_with(|| caller.may(state, Action::JobRead, ScopeId::User(owner)).is_ok())
     }
 }
 
 /// Live jobs before `after`, newest first.
-fn live_ids(shared: &Shared, caller: &Caller, roots: &[ScopeId], after: Option<JobId>, limit: usize) -> Vec<JobId> {
+fn live_ids(
+    shared: &Shared,
+    caller: &Caller,
+    roots: &[ScopeId],
+    after: Option<JobId>,
+    limit: usize,
+) -> Vec<JobId> {
     let state = shared.app.controller.view().read();
-    let mut sight = Sight { caller, known: HashMap::new() };
+    let mut sight = Sight {
+        caller,
+        known: HashMap::new(),
+    };
     let end = after.unwrap_or(JobId(u64::MAX));
     if roots == [ScopeId::Platform] {
         let newest_first = state.jobs.range(..end).rev().map(|(_, job)| job);
-        return newest_first.filter(|job| sight.sees(&state, job.owner)).take(limit).map(|job| job.id).collect();
+        return newest_first
+            .filter(|job| sight.sees(&state, job.owner))
+            .take(limit)
+            .map(|job| job.id)
+            .collect();
     }
     let within = roots.iter().flat_map(|&root| state.jobs_within(root));
-    let ids: BTreeSet<JobId> = within.filter(|job: &&Job| job.id < end && sight.sees(&state, job.owner)).map(|job| job.id).collect();
+    let ids: BTreeSet<JobId> = within
+        .filter(|job: &&Job| job.id < end && sight.sees(&state, job.owner))
+        .map(|job| job.id)
+        .collect();
     ids.into_iter().rev().take(limit).collect()
 }
 
 type Before = Option<(i64, String)>;
 
 /// Ended jobs, last ended first, and where the next page goes on.
-async fn done_jobs(shared: &Shared, caller: &Caller, roots: &[ScopeId], mut before: Before, wanted: usize) -> Answer<(Vec<JobView>, Before)> {
+async fn done_jobs(
+    shared: &Shared,
+    caller: &Caller,
+    roots: &[ScopeId],
+    mut before: Before,
+    wanted: usize,
+) -> Answer<(Vec<JobView>, Before)> {
     let mut views = Vec::new();
     loop {
         let rows = rows(shared, roots, before.as_ref(), wanted + 1).await?;
@@ -165,12 +219,24 @@ async fn done_jobs(shared: &Shared, caller: &Caller, roots: &[ScopeId], mut befo
 fn shown(shared: &Shared, caller: &Caller, row: &HistoryRow) -> Answer<Option<JobView>> {
     let job: DoneJob = serde_json::from_str(&row.body).map_err(|error| Fail::internal(&error))?;
     let state = shared.app.controller.view().read();
-    let seen = past::may(caller, &state, Action::JobRead, ScopeId::User(job.owner), &row.scope).is_ok();
+    let seen = past::may(
+        caller,
+        &state,
+        Action::JobRead,
+        ScopeId::User(job.owner),
+        &row.scope,
+    )
+    .is_ok();
     Ok(seen.then(|| view::done(&state, &job, &row.scope)))
 }
 
 /// History rows of several scopes as one list.
-async fn rows(shared: &Shared, roots: &[ScopeId], before: Option<&(i64, String)>, limit: usize) -> Answer<Vec<HistoryRow>> {
+async fn rows(
+    shared: &Shared,
+    roots: &[ScopeId],
+    before: Option<&(i64, String)>,
+    limit: usize,
+) -> Answer<Vec<HistoryRow>> {
     let paths: Vec<String> = {
         let state = shared.app.controller.view().read();
         roots.iter().map(|&root| state.tree.path(root)).collect()
@@ -179,7 +245,14 @@ async fn rows(shared: &Shared, roots: &[ScopeId], before: Option<&(i64, String)>
     let limit_u32 = u32::try_from(limit).unwrap_or(u32::MAX);
     let mut rows = Vec::new();
     for path in paths {
-        rows.extend(shared.app.controller.reader().history("job", Some(&path), before, limit_u32).await?);
+        rows.extend(
+            shared
+                .app
+                .controller
+                .reader()
+                .history("job", Some(&path), before, limit_u32)
+                .await?,
+        );
     }
     rows.sort_by(|a, b| (b.at_ms, &b.id).cmp(&(a.at_ms, &a.id)));
     rows.dedup_by(|a, b| a.id == b.id);

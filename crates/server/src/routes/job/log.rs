@@ -43,7 +43,18 @@ pub(crate) async fn logs(
     let place = place_of(&find(&shared, &caller, job, Action::JobRead).await?, &shared);
     let seat = shared.streams.take(caller.user)?;
     let (offset, follow) = (query.offset.unwrap_or(0), query.follow.unwrap_or(false));
-    let mut reading = Reading { shared, caller, job, stream, offset, follow, place, first: None, ended: false, _seat: seat };
+    let mut reading = Reading {
+        shared,
+        caller,
+        job,
+        stream,
+        offset,
+        follow,
+        place,
+        first: None,
+        ended: false,
+        _seat: seat,
+    };
     reading.first = reading.next().await?;
     let pieces = stream::unfold(reading, |mut reading| async move {
         if let Some(bytes) = reading.first.take() {
@@ -59,7 +70,11 @@ pub(crate) async fn logs(
             }
         }
     });
-    Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], Body::from_stream(pieces)).into_response())
+    Ok((
+        [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
+        Body::from_stream(pieces),
+    )
+        .into_response())
 }
 
 /// Where a job's log is.
@@ -77,7 +92,9 @@ fn place_of(found: &Found, shared: &Shared) -> Place {
         Found::Live(job) => {
             let state = shared.app.controller.view().read();
             let allocation = job.allocation.and_then(|id| state.fleet.allocation(id));
-            allocation.map_or(Place::Waiting, |allocation| Place::On(allocation.node, allocation.id))
+            allocation.map_or(Place::Waiting, |allocation| {
+                Place::On(allocation.node, allocation.id)
+            })
         }
         Found::Done { job, .. } => match (job.node, job.allocation) {
             (Some(node), Some(allocation)) => Place::On(node, allocation),
@@ -132,10 +149,15 @@ impl Reading {
     async fn read(&self, node: NodeId, allocation: AllocationId) -> Answer<LogChunk> {
         let wait_ms = if self.follow { WAIT_MS } else { 0 };
         let engine = &self.shared.app.engine;
-        engine.read_log(node, allocation, self.stream, self.offset, CHUNK_BYTES, wait_ms).await.map_err(|error| match error {
-            EngineError::Refused { .. } => Fail::not_found(),
-            passing => Fail::unavailable(format!("the log is on a node that cannot be asked now: {passing}")),
-        })
+        engine
+            .read_log(node, allocation, self.stream, self.offset, CHUNK_BYTES, wait_ms)
+            .await
+            .map_err(|error| match error {
+                EngineError::Refused { .. } => Fail::not_found(),
+                passing => Fail::unavailable(format!(
+                    "the log is on a node that cannot be asked now: {passing}"
+                )),
+            })
     }
 
     async fn wait_for_a_place(&mut self) -> Answer<()> {

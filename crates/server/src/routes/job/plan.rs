@@ -24,11 +24,23 @@ const THROWAWAY: u64 = u64::MAX - Ids::BLOCK;
 
 /// Says what submitting a job would do, and does nothing.
 #[utoipa::path(post, path = "/v1/jobs/plan", tag = "job", request_body = SubmitJob, responses((status = 200, body = Plan), ChangeProblems))]
-pub(crate) async fn plan_job(State(shared): State<Arc<Shared>>, caller: Caller, body: JsonBody<SubmitJob>) -> Answer<Json<Plan>> {
+pub(crate) async fn plan_job(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    body: JsonBody<SubmitJob>,
+) -> Answer<Json<Plan>> {
     let owner = owner_of(&caller, body.value.owner.as_deref())?;
     let at = now();
-    let wish = Wish::Submit { owner, spec: Arc::new(body.value.spec) };
-    let command = Command { at, by: caller.actor.clone(), ids: THROWAWAY, wish };
+    let wish = Wish::Submit {
+        owner,
+        spec: Arc::new(body.value.spec),
+    };
+    let command = Command {
+        at,
+        by: caller.actor.clone(),
+        ids: THROWAWAY,
+        wish,
+    };
     let state = shared.app.controller.view().read();
     let events = decide(&state, &command).map_err(|refusal| Fail::from(refusal).under("/spec"))?;
     Ok(Json(read(&state, ScopeId::User(owner), &events, at)))
@@ -54,7 +66,10 @@ fn read(state: &Platform, owner: ScopeId, events: &[Event], at: Time) -> Plan {
             Event::JobPlaced { allocation, .. } => {
                 plan.starts_now = true;
                 plan.isolation = Some(allocation.isolation);
-                plan.node_name = state.fleet.node(allocation.node).map(|node| node.name.to_string());
+                plan.node_name = state
+                    .fleet
+                    .node(allocation.node)
+                    .map(|node| node.name.to_string());
             }
             _ => {}
         }
@@ -65,7 +80,8 @@ fn read(state: &Platform, owner: ScopeId, events: &[Event], at: Time) -> Plan {
             _ => None,
         });
         let mut ids = Ids::starting_at(THROWAWAY);
-        let waits = spec.and_then(|spec| pass::start(state, owner, spec, JobId(THROWAWAY), 1, &mut ids, at).err());
+        let waits =
+            spec.and_then(|spec| pass::start(state, owner, spec, JobId(THROWAWAY), 1, &mut ids, at).err());
         plan.waiting = waits.map(Into::into);
     }
     plan
@@ -73,7 +89,13 @@ fn read(state: &Platform, owner: ScopeId, events: &[Event], at: Time) -> Plan {
 
 /// The price by the list, for a job that has no place yet.
 fn estimate(state: &Platform, spec: &JobSpec, plan: &mut Plan) {
-    let hourly = state.prices.hourly(&spec.demand, spec.demand.class.as_deref().or(Some("")), spec.demand.vram_total_mib());
+    let hourly = state.prices.hourly(
+        &spec.demand,
+        spec.demand.class.as_deref().or(Some("")),
+        spec.demand.vram_total_mib(),
+    );
     plan.hourly_micros = hourly.0;
-    plan.hold_micros = hourly.for_ms_at_hourly((spec.run_time_s + u64::from(spec.grace_s)) * 1000).0;
+    plan.hold_micros = hourly
+        .for_ms_at_hourly((spec.run_time_s + u64::from(spec.grace_s)) * 1000)
+        .0;
 }

@@ -20,7 +20,11 @@ fn phase(phase: Phase) -> JobPhase {
 /// The owner's names; the ids it stood at where it is gone.
 pub(in crate::routes) fn owner_path(state: &State, owner: UserId, path: &str) -> String {
     let scope = ScopeId::User(owner);
-    if state.tree.get(scope).is_some() { state.tree.title(scope) } else { path.to_owned() }
+    if state.tree.get(scope).is_some() {
+        state.tree.title(scope)
+    } else {
+        path.to_owned()
+    }
 }
 
 fn allocation(state: &State, job: &Job) -> Option<AllocationView> {
@@ -28,11 +32,17 @@ fn allocation(state: &State, job: &Job) -> Option<AllocationView> {
     Some(AllocationView {
         id: allocation.id,
         node: allocation.node,
-        node_name: state.fleet.node(allocation.node).map_or_else(String::new, |node| node.name.to_string()),
+        node_name: state
+            .fleet
+            .node(allocation.node)
+            .map_or_else(String::new, |node| node.name.to_string()),
         slices: allocation.slices.clone(),
         isolation: allocation.isolation,
         isolation_why: allocation.isolation_why.clone(),
-        hourly_micros: job.admission.as_ref().map_or(0, |admission| admission.hold.hourly.0),
+        hourly_micros: job
+            .admission
+            .as_ref()
+            .map_or(0, |admission| admission.hold.hourly.0),
     })
 }
 
@@ -53,7 +63,10 @@ pub(in crate::routes) fn live(state: &State, job: &Job) -> JobView {
         waiting: None,
         ran_ms: job.ran_ms,
         charged_micros: job.charged.money.0,
-        held_micros: job.admission.as_ref().map_or(0, |admission| admission.hold.left.money.0),
+        held_micros: job
+            .admission
+            .as_ref()
+            .map_or(0, |admission| admission.hold.left.money.0),
         gpu_ms: job.charged.gpu_ms,
     }
 }
