@@ -31,7 +31,6 @@ deny:
 	scripts/deny
 
 unit:
-	$(CARGO) build --workspace --bins
 	$(CARGO) test --workspace --all-features
 
 schemathesis:

@@ -28,16 +28,20 @@ fn options(normal: bool) -> Options {
     }
 }
 
-/// Lives through `cuts` power cuts, starting a new journal now and then.
+/// One journal through `cuts` power cuts. All its chance comes from `seed`.
 async fn live(base: &Path, seed: u64, cuts: usize, normal: bool) -> Tally {
     let mut chance = Chance(seed);
     let mut tally = Tally::default();
     let mut disk = Disk::new();
     let mut acked: Option<(u64, Hash)> = None;
     for life in 0..cuts {
-        if life % 25 == 0 {
-            (disk, acked) = (Disk::new(), None);
-        }
+        let mut files: Vec<String> = disk
+            .iter()
+            .map(|(name, bytes)| format!("{name} {}", bytes.len()))
+            .collect();
+        files.sort();
+        let again =
+            format!("TENURE_POWER_SEED={seed} TENURE_POWER_CUTS={LIVES}, life {life}, disk {files:?}");
         let dir = base.join(format!("{seed}-{life}"));
         std::fs::create_dir(&dir).unwrap();
         let name = dir.to_str().unwrap().to_owned();
@@ -58,12 +62,12 @@ async fn live(base: &Path, seed: u64, cuts: usize, normal: bool) -> Tally {
                     Err(why) if world.is_dark() => drop(why),
                     Err(Loss::Acked(why)) => {
                         tally.lost += 1;
-                        assert!(normal, "seed {seed}, life {life}: {why}");
+                        assert!(normal, "{again}: {why}");
                         acked = None;
                     }
                     Err(Loss::Broken(why)) => {
                         tally.broken += 1;
-                        assert!(normal, "seed {seed}, life {life}: {why}");
+                        assert!(normal, "{again}: {why}");
                         acked = None;
                     }
                 }
@@ -83,10 +87,7 @@ async fn live(base: &Path, seed: u64, cuts: usize, normal: bool) -> Tally {
             }
             Err(error) => {
                 tally.opening += 1;
-                assert!(
-                    world.is_dark(),
-                    "seed {seed}, life {life}: the journal does not open: {error:?}"
-                );
+                assert!(world.is_dark(), "{again}: the journal does not open: {error:?}");
             }
         }
         disk = world.cut();
@@ -131,33 +132,48 @@ async fn check(journal: &Journal, acked: Option<(u64, Hash)>, whole: bool) -> Re
     Ok(())
 }
 
-/// Two at a time, as there are seldom fewer cores.
+/// Lives of one journal before the next is begun.
+const LIVES: usize = 25;
+
+/// Many journals, two at a time, as there are seldom fewer cores.
 fn run(cuts: usize, normal: bool) -> Tally {
     let base = tempfile::tempdir().unwrap();
-    let seed = std::env::var("TENURE_POWER_SEED").map_or(1, |seed| seed.parse().unwrap());
-    let half = |seed: u64, cuts: usize| {
+    let first: u64 = std::env::var("TENURE_POWER_SEED").map_or(1, |seed| seed.parse().unwrap());
+    let journals = cuts.div_ceil(LIVES);
+    let worker = |own: usize| {
         let base = base.path().to_owned();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .unwrap();
-            runtime.block_on(live(&base, seed, cuts, normal))
+            let mut sum = Tally::default();
+            for journal in (0..journals).filter(|journal| journal % 2 == own) {
+                let lives = LIVES.min(cuts - journal * LIVES);
+                sum.add(runtime.block_on(live(&base, first + journal as u64, lives, normal)));
+            }
+            sum
         })
     };
-    let halves = [half(seed, cuts / 2), half(seed + 1_000_000, cuts - cuts / 2)];
     let mut sum = Tally::default();
-    for half in halves {
-        let tally = half
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        sum.cuts += tally.cuts;
-        sum.opening += tally.opening;
-        sum.acked += tally.acked;
-        sum.lost += tally.lost;
-        sum.broken += tally.broken;
+    for worker in [worker(0), worker(1)] {
+        sum.add(
+            worker
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        );
     }
     sum
+}
+
+impl Tally {
+    fn add(&mut self, other: Tally) {
+        self.cuts += other.cuts;
+        self.opening += other.opening;
+        self.acked += other.acked;
+        self.lost += other.lost;
+        self.broken += other.broken;
+    }
 }
 
 #[test]
