@@ -67,8 +67,17 @@ pub async fn keep(
                 pause
             }
             End::Refused { code, detail } => {
-                tracing::error!(server = config.server, code, detail, "the server refused the connection");
-                if code == "closing" || code == "replaced" || code == "silent" || code == "full" { pause } else { REFUSED_PAUSE.min(pause * 8) }
+                tracing::error!(
+                    server = config.server,
+                    code,
+                    detail,
+                    "the server refused the connection"
+                );
+                if code == "closing" || code == "replaced" || code == "silent" || code == "full" {
+                    pause
+                } else {
+                    REFUSED_PAUSE.min(pause * 8)
+                }
             }
         };
         // Spread out: a whole fleet may have lost its server at the same moment.

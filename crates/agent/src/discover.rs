@@ -19,7 +19,11 @@ pub fn all(host_id: &str) -> (Inventory, Vec<String>) {
         notes.push(format!("OpenCL: none ({error})"));
         Vec::new()
     });
-    let inventory = Inventory { cpu_milli: host::cpu_milli(), memory_mib: host::memory_mib(), gpus };
+    let inventory = Inventory {
+        cpu_milli: host::cpu_milli(),
+        memory_mib: host::memory_mib(),
+        gpus,
+    };
     (inventory, notes)
 }
 
@@ -36,7 +40,10 @@ fn opencl(host_id: &str) -> io::Result<Vec<GpuFacts>> {
     let answer = child.stdout.take();
     let reading = std::thread::spawn(move || {
         let mut text = Vec::new();
-        answer.map(|answer| answer.take(ANSWER_BYTES_MAX).read_to_end(&mut text)).transpose().map(|_| text)
+        answer
+            .map(|answer| answer.take(ANSWER_BYTES_MAX).read_to_end(&mut text))
+            .transpose()
+            .map(|_| text)
     });
     let deadline = Instant::now() + DRIVER_PATIENCE;
     let status = loop {
@@ -50,10 +57,16 @@ fn opencl(host_id: &str) -> io::Result<Vec<GpuFacts>> {
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    let text = reading.join().map_err(|_| io::Error::other("reading the answer failed"))??;
+    let text = reading
+        .join()
+        .map_err(|_| io::Error::other("reading the answer failed"))??;
     if !status.success() {
         let why = String::from_utf8_lossy(&text).trim().to_owned();
-        return Err(io::Error::other(if why.is_empty() { format!("discovery ended with {status}") } else { why }));
+        return Err(io::Error::other(if why.is_empty() {
+            format!("discovery ended with {status}")
+        } else {
+            why
+        }));
     }
     Ok(serde_json::from_slice(&text)?)
 }

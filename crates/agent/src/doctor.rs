@@ -9,7 +9,10 @@ pub fn main() -> i32 {
     println!("cpu: {} thousandths of a core", inventory.cpu_milli);
     println!("memory: {} MiB", inventory.memory_mib);
     for gpu in &inventory.gpus {
-        println!("device: {} ({}, {} MiB), class {}", gpu.model, gpu.uuid, gpu.vram_mib, gpu.class);
+        println!(
+            "device: {} ({}, {} MiB), class {}",
+            gpu.model, gpu.uuid, gpu.vram_mib, gpu.class
+        );
         for (level, why) in &gpu.isolation {
             println!("  {}: {why}", level.as_str());
         }

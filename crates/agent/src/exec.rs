@@ -34,7 +34,9 @@ pub fn main() -> i32 {
     let _ = kernel::hide_memory();
     let _ = rustix::process::setsid();
     let _ = kernel::become_subreaper();
-    let Ok(launch) = Launch::unseal(io::stdin().lock()) else { return 1 };
+    let Ok(launch) = Launch::unseal(io::stdin().lock()) else {
+        return 1;
+    };
     if let Ok(null) = std::fs::File::open("/dev/null") {
         let _ = kernel::place(&null, 0);
     }
@@ -69,46 +71,80 @@ fn run(launch: Launch) -> io::Result<()> {
         return Ok(());
     }
     let timer = Timer::new(&launch.order);
-    let mut run = Run { dir, record, timer, poke };
+    let mut run = Run {
+        dir,
+        record,
+        timer,
+        poke,
+    };
     if let Some(request) = StopRequest::read(&run.dir) {
-        return run.end(Phase::Exited { exit_code: None, signal: None, by: Some(request.reason), ran_ms: 0 });
+        return run.end(Phase::Exited {
+            exit_code: None,
+            signal: None,
+            by: Some(request.reason),
+            ran_ms: 0,
+        });
     }
     match run.attend(launch) {
         Ok(phase) => run.end(phase),
         Err(error) => {
             // The node's fault, not the job's: it may run elsewhere.
-            let _ = std::fs::write("stderr", format!("tenure: could not start the job here: {error}\n"));
+            let _ = std::fs::write(
+                "stderr",
+                format!("tenure: could not start the job here: {error}\n"),
+            );
             run.end(Phase::evicted(0))
         }
     }
 }
 
 fn open_poke() -> io::Result<OwnedFd> {
-    match rustix::fs::mknodat(rustix::fs::CWD, "poke", rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0) {
+    match rustix::fs::mknodat(
+        rustix::fs::CWD,
+        "poke",
+        rustix::fs::FileType::Fifo,
+        Mode::RUSR | Mode::WUSR,
+        0,
+    ) {
         Err(rustix::io::Errno::EXIST) | Ok(()) => {}
         Err(error) => return Err(error.into()),
     }
     // Open for writing too, so that it never reads as ended.
-    Ok(rustix::fs::open("poke", OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(rustix::fs::open(
+        "poke",
+        OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
 }
 
 impl Run {
     /// Starts the job and stays with it until it has ended.
     fn attend(&mut self, launch: Launch) -> io::Result<Phase> {
         let order = &launch.order;
-        let limits = Limits { memory_mib: order.memory_mib, cpu_milli: order.cpu_milli, processes_max: launch.processes_max };
+        let limits = Limits {
+            memory_mib: order.memory_mib,
+            cpu_milli: order.cpu_milli,
+            processes_max: launch.processes_max,
+        };
         launch.cgroups.make(&order.allocation.to_string(), limits)?;
         let own_pids = launch.namespaces.own;
         let (out_read, out_write) = pipe_with(PipeFlags::CLOEXEC)?;
         let (err_read, err_write) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (mut failure, failure_write) = pipe_with(PipeFlags::CLOEXEC).map(|(r, w)| (std::fs::File::from(r), w))?;
-        let (mut status, status_write) = pipe_with(PipeFlags::CLOEXEC).map(|(r, w)| (std::fs::File::from(r), w))?;
+        let (mut failure, failure_write) =
+            pipe_with(PipeFlags::CLOEXEC).map(|(r, w)| (std::fs::File::from(r), w))?;
+        let (mut status, status_write) =
+            pipe_with(PipeFlags::CLOEXEC).map(|(r, w)| (std::fs::File::from(r), w))?;
         let mut stdout = Output::new(out_read, &self.dir.join("stdout"), launch.log_bytes_max)?;
         let mut stderr = Output::new(err_read, &self.dir.join("stderr"), launch.log_bytes_max)?;
         launch.namespaces.enter_processes()?;
         let init = match kernel::fork()? {
             kernel::Forked::Child => {
-                let ends = init::Ends { stdout: out_write, stderr: err_write, failure: failure_write, status: status_write };
+                let ends = init::Ends {
+                    stdout: out_write,
+                    stderr: err_write,
+                    failure: failure_write,
+                    status: status_write,
+                };
                 init::main(launch, &self.record.cgroups, ends)
             }
             kernel::Forked::Parent(pid) => pid,
@@ -121,7 +157,10 @@ impl Run {
         let mut failed: Option<String> = None;
         let mut started = false;
         loop {
-            let mut fds = vec![PollFd::new(&init_fd, PollFlags::IN), PollFd::new(&self.poke, PollFlags::IN)];
+            let mut fds = vec![
+                PollFd::new(&init_fd, PollFlags::IN),
+                PollFd::new(&self.poke, PollFlags::IN),
+            ];
             let outputs = [&stdout, &stderr].map(|output| output.is_open());
             for (output, open) in [&stdout, &stderr].into_iter().zip(outputs) {
                 if open {
@@ -183,7 +222,10 @@ impl Run {
         if let (Some(failed), None) = (failed, by) {
             return match failed.strip_prefix(init::NODE_FAULT) {
                 Some(why) => {
-                    let _ = std::fs::write(self.dir.join("stderr"), format!("tenure: could not start the job here: {why}\n"));
+                    let _ = std::fs::write(
+                        self.dir.join("stderr"),
+                        format!("tenure: could not start the job here: {why}\n"),
+                    );
                     Phase::evicted(0)
                 }
                 None => Phase::NotStarted { why: failed },
@@ -195,7 +237,12 @@ impl Run {
             // Killed with its whole world before it could say.
             None => (None, Some(libc::SIGKILL)),
         };
-        Phase::Exited { exit_code, signal, by, ran_ms }
+        Phase::Exited {
+            exit_code,
+            signal,
+            by,
+            ran_ms,
+        }
     }
 
     fn set_running(&mut self, ended_already: bool) -> io::Result<()> {
@@ -225,7 +272,11 @@ impl Run {
         if !own_pids {
             for dir in &self.record.cgroups {
                 let processes = std::fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-                processes.lines().filter_map(|pid| pid.parse().ok()).filter(|&pid| pid > 1).for_each(|pid| kernel::kill(pid, libc::SIGKILL));
+                processes
+                    .lines()
+                    .filter_map(|pid| pid.parse().ok())
+                    .filter(|&pid| pid > 1)
+                    .for_each(|pid| kernel::kill(pid, libc::SIGKILL));
             }
         }
         kernel::kill(init, libc::SIGKILL);
@@ -236,9 +287,14 @@ impl Run {
         let deadline = std::time::Instant::now() + KILL_PATIENCE;
         let me = std::process::id();
         while std::time::Instant::now() < deadline {
-            let children = std::fs::read_to_string(format!("/proc/{me}/task/{me}/children")).unwrap_or_default();
+            let children =
+                std::fs::read_to_string(format!("/proc/{me}/task/{me}/children")).unwrap_or_default();
             let mut any = false;
-            for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()).filter(|&pid| pid > 1) {
+            for child in children
+                .split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .filter(|&pid| pid > 1)
+            {
                 any = true;
                 kernel::kill(child, libc::SIGKILL);
             }
@@ -260,7 +316,10 @@ impl Run {
         self.record.replace(&self.dir)?;
         if let Ok(socket) = UnixDatagram::unbound() {
             let _ = socket.set_nonblocking(true);
-            let _ = socket.send_to(self.record.allocation.to_string().as_bytes(), Path::new("../../agent.sock"));
+            let _ = socket.send_to(
+                self.record.allocation.to_string().as_bytes(),
+                Path::new("../../agent.sock"),
+            );
         }
         Ok(())
     }
@@ -271,4 +330,3 @@ fn read_status(status: &mut std::fs::File) -> Option<i32> {
     status.read_exact(&mut bytes).ok()?;
     Some(i32::from_ne_bytes(bytes))
 }
-

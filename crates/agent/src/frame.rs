@@ -39,7 +39,10 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
         let length = self.rules.length(header)?;
         // Grows with what arrives, not with what is announced.
         let mut body = Vec::with_capacity(length.min(16 * 1024));
-        let got = (&mut self.stream).take(length as u64).read_to_end(&mut body).await?;
+        let got = (&mut self.stream)
+            .take(length as u64)
+            .read_to_end(&mut body)
+            .await?;
         if got < length {
             return Err(FrameError::Closed);
         }
@@ -55,7 +58,10 @@ pub(crate) struct FrameWriter<W> {
 
 impl<W: AsyncWrite + Unpin> FrameWriter<W> {
     pub(crate) fn new(stream: W) -> Self {
-        FrameWriter { stream, rules: Writer::default() }
+        FrameWriter {
+            stream,
+            rules: Writer::default(),
+        }
     }
 
     pub(crate) async fn send<T: Serialize>(&mut self, message: &T) -> Result<(), FrameError> {

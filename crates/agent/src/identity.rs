@@ -36,7 +36,11 @@ pub enum IdentityError {
     #[error("set up TLS")]
     Tls(#[from] rustls::Error),
     #[error("reach {server} to join")]
-    Unreachable { server: String, #[source] source: io::Error },
+    Unreachable {
+        server: String,
+        #[source]
+        source: io::Error,
+    },
     #[error("the server refused the join: {code}: {detail}")]
     Refused { code: String, detail: String },
     #[error("the server's answer to the join cannot be trusted: {0}")]
@@ -59,13 +63,18 @@ pub struct Identity {
 impl Identity {
     /// Loads the identity, finishing a change of key that was cut short. None when the node never joined.
     pub fn load(root: &Path) -> Result<Option<Identity>, IdentityError> {
-        let identity = Identity { root: root.to_owned() };
+        let identity = Identity {
+            root: root.to_owned(),
+        };
         if !root.join("node.crt").exists() || !root.join("authority.crt").exists() {
             return Ok(None);
         }
         if !identity.fits("node.key")? {
             if !identity.fits("node.key.next")? {
-                return Err(IdentityError::Damaged(root.to_owned(), "the key is not the certificate's".into()));
+                return Err(IdentityError::Damaged(
+                    root.to_owned(),
+                    "the key is not the certificate's".into(),
+                ));
             }
             identity.rename("node.key.next", "node.key")?;
         }
@@ -73,27 +82,61 @@ impl Identity {
     }
 
     /// Joins with a ticket. The key is kept before anything is sent: who missed the answer asks again with it.
-    pub async fn join(root: &Path, server: &str, name: &str, ticket: &JoinTicket) -> Result<Identity, IdentityError> {
-        let identity = Identity { root: root.to_owned() };
+    pub async fn join(
+        root: &Path,
+        server: &str,
+        name: &str,
+        ticket: &JoinTicket,
+    ) -> Result<Identity, IdentityError> {
+        let identity = Identity {
+            root: root.to_owned(),
+        };
         let key = identity.key("node.key")?;
         let csr_pem = request(&key)?;
-        let unreachable = |source| IdentityError::Unreachable { server: server.to_owned(), source };
+        let unreachable = |source| IdentityError::Unreachable {
+            server: server.to_owned(),
+            source,
+        };
         let config = tls::for_joining(ticket.authority)?;
-        let message = FromAgent::Join { token: ticket.token.clone(), name: name.to_owned(), csr_pem };
+        let message = FromAgent::Join {
+            token: ticket.token.clone(),
+            name: name.to_owned(),
+            csr_pem,
+        };
         let talk = async {
             let stream = TcpStream::connect(server).await?;
-            let stream = TlsConnector::from(Arc::new(config)).connect(tls::server_name(), stream).await?;
+            let stream = TlsConnector::from(Arc::new(config))
+                .connect(tls::server_name(), stream)
+                .await?;
             let (read, write) = tokio::io::split(stream);
             let mut writer = FrameWriter::new(write);
             writer.send(&message).await.map_err(io::Error::other)?;
-            FrameReader::new(read, Reader::default()).next::<FromServer>().await.map_err(io::Error::other)
+            FrameReader::new(read, Reader::default())
+                .next::<FromServer>()
+                .await
+                .map_err(io::Error::other)
         };
-        let answer = tokio::time::timeout(JOIN_PATIENCE, talk).await.map_err(|_| unreachable(io::ErrorKind::TimedOut.into()))?;
-        match answer.map_err(|error| if is_certificate(&error) { IdentityError::Untrusted(error.to_string()) } else { unreachable(error) })? {
-            FromServer::Joined { certificate_pem, authority_pem, .. } => {
-                let authority = CertificateDer::from_pem_slice(authority_pem.as_bytes()).map_err(|e| IdentityError::Untrusted(e.to_string()))?;
+        let answer = tokio::time::timeout(JOIN_PATIENCE, talk)
+            .await
+            .map_err(|_| unreachable(io::ErrorKind::TimedOut.into()))?;
+        match answer.map_err(|error| {
+            if is_certificate(&error) {
+                IdentityError::Untrusted(error.to_string())
+            } else {
+                unreachable(error)
+            }
+        })? {
+            FromServer::Joined {
+                certificate_pem,
+                authority_pem,
+                ..
+            } => {
+                let authority = CertificateDer::from_pem_slice(authority_pem.as_bytes())
+                    .map_err(|e| IdentityError::Untrusted(e.to_string()))?;
                 if tls::digest(&authority) != ticket.authority {
-                    return Err(IdentityError::Untrusted("another authority than the ticket's".into()));
+                    return Err(IdentityError::Untrusted(
+                        "another authority than the ticket's".into(),
+                    ));
                 }
                 identity.write("authority.crt", &authority_pem)?;
                 identity.write("node.crt", &certificate_pem)?;
@@ -106,9 +149,12 @@ impl Identity {
     }
 
     pub fn client_config(&self) -> Result<ClientConfig, IdentityError> {
-        let damaged = |e: rustls::pki_types::pem::Error| IdentityError::Damaged(self.root.clone(), e.to_string());
-        let authority = CertificateDer::from_pem_slice(self.read("authority.crt")?.as_bytes()).map_err(damaged)?;
-        let certificate = CertificateDer::from_pem_slice(self.read("node.crt")?.as_bytes()).map_err(damaged)?;
+        let damaged =
+            |e: rustls::pki_types::pem::Error| IdentityError::Damaged(self.root.clone(), e.to_string());
+        let authority =
+            CertificateDer::from_pem_slice(self.read("authority.crt")?.as_bytes()).map_err(damaged)?;
+        let certificate =
+            CertificateDer::from_pem_slice(self.read("node.crt")?.as_bytes()).map_err(damaged)?;
         let key = PrivateKeyDer::from_pem_slice(self.read("node.key")?.as_bytes()).map_err(damaged)?;
         Ok(tls::for_node(authority, certificate, key)?)
     }
@@ -116,7 +162,10 @@ impl Identity {
     /// How old the certificate is, by its file.
     pub fn age(&self) -> Duration {
         let modified = std::fs::metadata(self.root.join("node.crt")).and_then(|file| file.modified());
-        modified.ok().and_then(|modified| modified.elapsed().ok()).unwrap_or_default()
+        modified
+            .ok()
+            .and_then(|modified| modified.elapsed().ok())
+            .unwrap_or_default()
     }
 
     /// A request for a certificate on a new key, the same one until it is answered.
@@ -128,7 +177,9 @@ impl Identity {
     pub fn take_next(&self, certificate_pem: &str) -> Result<(), IdentityError> {
         let key = self.key("node.key.next")?;
         if !certificate_is_of(certificate_pem, &key) {
-            return Err(IdentityError::Untrusted("a certificate on another key than asked for".into()));
+            return Err(IdentityError::Untrusted(
+                "a certificate on another key than asked for".into(),
+            ));
         }
         // A crash in between leaves the old key beside the new certificate, and `load` finishes it.
         self.write("node.crt", certificate_pem)?;
@@ -162,7 +213,8 @@ impl Identity {
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<(), IdentityError> {
-        std::fs::rename(self.root.join(from), self.root.join(to)).map_err(|e| IdentityError::Io(self.root.clone(), e))
+        std::fs::rename(self.root.join(from), self.root.join(to))
+            .map_err(|e| IdentityError::Io(self.root.clone(), e))
     }
 }
 
@@ -173,10 +225,13 @@ fn request(key: &KeyPair) -> Result<String, IdentityError> {
 /// A certificate holds its public key info as one run of bytes.
 fn certificate_is_of(certificate_pem: &str, key: &KeyPair) -> bool {
     let info = key.subject_public_key_info();
-    CertificateDer::from_pem_slice(certificate_pem.as_bytes()).is_ok_and(|der| der.windows(info.len()).any(|run| run == info))
+    CertificateDer::from_pem_slice(certificate_pem.as_bytes())
+        .is_ok_and(|der| der.windows(info.len()).any(|run| run == info))
 }
 
 fn is_certificate(error: &io::Error) -> bool {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let inner = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
     matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }

@@ -35,6 +35,11 @@ impl Isolation {
             "user ids: all jobs run as the agent's own user, for it is not root".to_owned()
         });
         notes.push("network: shared with the host".to_owned());
-        Isolation { namespaces, cgroups, root, notes }
+        Isolation {
+            namespaces,
+            cgroups,
+            root,
+            notes,
+        }
     }
 }

@@ -7,7 +7,11 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
 }
 
 /// Which side of a fork one is on.
@@ -71,7 +75,10 @@ pub fn show_memory() -> io::Result<()> {
 }
 
 pub fn no_core_dumps() -> io::Result<()> {
-    let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let none = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: the pointer is to a live struct of the right type.
     check(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) }).map(drop)
 }
@@ -187,7 +194,11 @@ pub fn close_on_exec_from_3() {
 /// Becomes another program; returns only with the reason why not.
 pub fn execute(path: &CString, arguments: &[CString], environment: &[CString]) -> io::Error {
     let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
-        texts.iter().map(|text| text.as_ptr()).chain([std::ptr::null()]).collect()
+        texts
+            .iter()
+            .map(|text| text.as_ptr())
+            .chain([std::ptr::null()])
+            .collect()
     };
     let (arguments, environment) = (pointers(arguments), pointers(environment));
     // SAFETY: both lists end with null and point into texts that live until the call returns.

@@ -24,7 +24,10 @@ pub struct Launch {
 impl Launch {
     /// Puts the launch into a file that exists only in memory.
     pub fn seal(&self) -> io::Result<File> {
-        let mut file = File::from(rustix::fs::memfd_create("launch", rustix::fs::MemfdFlags::CLOEXEC)?);
+        let mut file = File::from(rustix::fs::memfd_create(
+            "launch",
+            rustix::fs::MemfdFlags::CLOEXEC,
+        )?);
         let mut bytes = serde_json::to_vec(self)?;
         let written = file.write_all(&bytes);
         bytes.fill(0);

@@ -22,7 +22,10 @@ pub struct Lease {
 impl Lease {
     /// The lease that an acknowledged heartbeat gives; none for one that cannot have been sent.
     pub fn renewed(sent_ms: u64, term_ms: u64) -> Option<Lease> {
-        (sent_ms <= clock::boottime_ms()).then(|| Lease { until_ms: sent_ms.saturating_add(term_ms), term_ms })
+        (sent_ms <= clock::boottime_ms()).then(|| Lease {
+            until_ms: sent_ms.saturating_add(term_ms),
+            term_ms,
+        })
     }
 
     pub fn read(root: &Path) -> Option<Lease> {

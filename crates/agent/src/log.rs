@@ -15,7 +15,14 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Reads a piece of a log, waiting for more at its end while the job runs. An order may arrive after the first
 /// question about its log, so an allocation not known yet is waited for too.
-pub async fn read(node: &Node, id: AllocationId, stream: LogStream, offset: u64, max: u32, wait_ms: u32) -> Result<LogChunk, String> {
+pub async fn read(
+    node: &Node,
+    id: AllocationId,
+    stream: LogStream,
+    offset: u64,
+    max: u32,
+    wait_ms: u32,
+) -> Result<LogChunk, String> {
     let deadline = Instant::now() + Duration::from_millis(wait_ms.min(30_000).into());
     loop {
         let chunk = now(node, id, stream, offset, max)?;
@@ -29,7 +36,13 @@ pub async fn read(node: &Node, id: AllocationId, stream: LogStream, offset: u64,
 }
 
 /// What there is now; none for an allocation this node has not heard of.
-fn now(node: &Node, id: AllocationId, stream: LogStream, offset: u64, max: u32) -> Result<Option<LogChunk>, String> {
+fn now(
+    node: &Node,
+    id: AllocationId,
+    stream: LogStream,
+    offset: u64,
+    max: u32,
+) -> Result<Option<LogChunk>, String> {
     // Looked up before the file is read: a job that ends in between has a later piece, not a missing one.
     let released = node.is_buried(id);
     let ended = released || node.table.get(id).is_some_and(|record| record.phase.has_ended());
@@ -41,19 +54,32 @@ fn now(node: &Node, id: AllocationId, stream: LogStream, offset: u64, max: u32) 
     // A release moves the directory: what is no longer in the first place is in the second.
     let file = match File::open(live.join(name)).or_else(|_| File::open(kept.join(name))) {
         Ok(file) => file,
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(format!("the log cannot be read: {error}")),
-        Err(_) if live.exists() || kept.exists() => return Ok(Some(LogChunk { offset, bytes: Vec::new(), end: ended })),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(format!("the log cannot be read: {error}"));
+        }
+        Err(_) if live.exists() || kept.exists() => {
+            return Ok(Some(LogChunk {
+                offset,
+                bytes: Vec::new(),
+                end: ended,
+            }));
+        }
         Err(_) if released => return Err("the log is not kept any more".to_owned()),
         Err(_) => return Ok(None),
     };
     let read = || {
         let length = file.metadata()?.len();
-        let want = length.saturating_sub(offset).min(max.into()).min(MAX_LOG_CHUNK as u64);
+        let want = length
+            .saturating_sub(offset)
+            .min(max.into())
+            .min(MAX_LOG_CHUNK as u64);
         let mut bytes = vec![0; want as usize];
         let got = file.read_at(&mut bytes, offset)?;
         bytes.truncate(got);
         let end = ended && offset.saturating_add(got as u64) >= length;
         Ok(LogChunk { offset, bytes, end })
     };
-    read().map(Some).map_err(|error: io::Error| format!("the log cannot be read: {error}"))
+    read()
+        .map(Some)
+        .map_err(|error: io::Error| format!("the log cannot be read: {error}"))
 }

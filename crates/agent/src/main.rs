@@ -12,7 +12,11 @@ use tenure_agent::run::RunConfig;
 use tenure_api::token::JoinTicket;
 
 #[derive(Parser)]
-#[command(name = "tenure-agent", version, about = "Runs jobs on this machine for a Tenure server")]
+#[command(
+    name = "tenure-agent",
+    version,
+    about = "Runs jobs on this machine for a Tenure server"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -87,16 +91,30 @@ fn main() -> ExitCode {
 
 fn run_agent(run: Run) -> anyhow::Result<()> {
     let filter = tracing_subscriber::EnvFilter::try_from_env("TENURE_LOG").unwrap_or_else(|_| "info".into());
-    let colours = std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr).init();
+    let colours =
+        std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(colours)
+        .with_writer(std::io::stderr)
+        .init();
     let ticket = match &run.join_token_file {
-        Some(file) => Some(std::fs::read_to_string(file).with_context(|| format!("read the join token from {}", file.display()))?),
+        Some(file) => Some(
+            std::fs::read_to_string(file)
+                .with_context(|| format!("read the join token from {}", file.display()))?,
+        ),
         None => std::env::var("TENURE_JOIN_TOKEN").ok(),
     };
-    let ticket = ticket.map(|text| JoinTicket::read(&text)).transpose().context("the join token is not valid")?;
+    let ticket = ticket
+        .map(|text| JoinTicket::read(&text))
+        .transpose()
+        .context("the join token is not valid")?;
     let name = match run.name {
         Some(name) => name,
-        None => std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host's name")?.trim().to_owned(),
+        None => std::fs::read_to_string("/proc/sys/kernel/hostname")
+            .context("read the host's name")?
+            .trim()
+            .to_owned(),
     };
     let config = RunConfig {
         state_dir: run.state_dir,
@@ -108,9 +126,16 @@ fn run_agent(run: Run) -> anyhow::Result<()> {
             logs_kept: Duration::from_secs(run.logs_kept_s),
             ..NodeConfig::default()
         },
-        channel: ChannelConfig { server: run.server, rotate_after: Duration::from_secs(run.rotate_after_s), ..ChannelConfig::default() },
+        channel: ChannelConfig {
+            server: run.server,
+            rotate_after: Duration::from_secs(run.rotate_after_s),
+            ..ChannelConfig::default()
+        },
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     let result = runtime.block_on(tenure_agent::run::run(config));
     runtime.shutdown_background();
     result

@@ -57,7 +57,11 @@ impl Default for NodeConfig {
 #[derive(Debug)]
 pub enum Wish {
     Start(Box<Order>),
-    Stop { allocation: AllocationId, reason: StopReason, grace_s: u32 },
+    Stop {
+        allocation: AllocationId,
+        reason: StopReason,
+        grace_s: u32,
+    },
     Release(AllocationId),
 }
 
@@ -108,7 +112,11 @@ impl Node {
     pub fn grant(self: &Arc<Self>, wish: Wish) -> io::Result<()> {
         match wish {
             Wish::Start(order) => self.start(*order),
-            Wish::Stop { allocation, reason, grace_s } => self.stop(allocation, StopRequest { reason, grace_s }),
+            Wish::Stop {
+                allocation,
+                reason,
+                grace_s,
+            } => self.stop(allocation, StopRequest { reason, grace_s }),
             Wish::Release(allocation) => self.release(allocation),
         }
     }
@@ -118,16 +126,24 @@ impl Node {
     }
 
     pub(crate) fn is_buried(&self, id: AllocationId) -> bool {
-        self.tombstones.lock().unwrap_or_else(PoisonError::into_inner).holds(id)
+        self.tombstones
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .holds(id)
     }
 
     /// Says of a released allocation what is still known of it.
     fn answer_buried(&self, id: AllocationId) {
-        let kept = Record::read(&self.dir.released_allocation(id)).ok().flatten().and_then(|record| record.report());
+        let kept = Record::read(&self.dir.released_allocation(id))
+            .ok()
+            .flatten()
+            .and_then(|record| record.report());
         let gone = || AllocationReport {
             allocation: id,
             ran_ms: 0,
-            state: RunState::NotStarted { why: "it was released before".to_owned() },
+            state: RunState::NotStarted {
+                why: "it was released before".to_owned(),
+            },
         };
         self.table.answer(kept.unwrap_or_else(gone));
     }
@@ -147,7 +163,12 @@ impl Node {
         }
         // Before its start, which must then not happen: whoever claims first decides.
         start::make_dir(&dir)?;
-        let phase = Phase::Exited { exit_code: None, signal: None, by: Some(request.reason), ran_ms: 0 };
+        let phase = Phase::Exited {
+            exit_code: None,
+            signal: None,
+            by: Some(request.reason),
+            ran_ms: 0,
+        };
         let record = Record::without_process(id, phase);
         if record.claim(&dir)? {
             record.replace(&dir)?;

@@ -32,9 +32,18 @@ pub struct Record {
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
     Starting,
-    Running { since_ms: u64 },
-    Exited { exit_code: Option<i32>, signal: Option<i32>, by: Option<StopReason>, ran_ms: u64 },
-    NotStarted { why: String },
+    Running {
+        since_ms: u64,
+    },
+    Exited {
+        exit_code: Option<i32>,
+        signal: Option<i32>,
+        by: Option<StopReason>,
+        ran_ms: u64,
+    },
+    NotStarted {
+        why: String,
+    },
     /// Taken by an agent that found the directory without a run; nothing may run here.
     Void,
 }
@@ -46,34 +55,64 @@ impl Phase {
 
     /// Ended by no doing of the job.
     pub fn evicted(ran_ms: u64) -> Self {
-        Phase::Exited { exit_code: None, signal: None, by: Some(StopReason::Evicted), ran_ms }
+        Phase::Exited {
+            exit_code: None,
+            signal: None,
+            by: Some(StopReason::Evicted),
+            ran_ms,
+        }
     }
 }
 
 impl Record {
     /// A record without a process: of something that never ran here.
     pub fn without_process(allocation: AllocationId, phase: Phase) -> Self {
-        Record { allocation, boot_id: clock::boot_id(), pid: 0, start_ticks: 0, cgroups: Vec::new(), phase }
+        Record {
+            allocation,
+            boot_id: clock::boot_id(),
+            pid: 0,
+            start_ticks: 0,
+            cgroups: Vec::new(),
+            phase,
+        }
     }
 
     /// What the server is told; none for what never became a run.
     pub fn report(&self) -> Option<AllocationReport> {
         let (ran_ms, state) = match &self.phase {
             Phase::Starting => (0, RunState::Starting),
-            Phase::Running { since_ms } => (clock::monotonic_ms().saturating_sub(*since_ms), RunState::Running),
-            Phase::Exited { exit_code, signal, by, ran_ms } => {
-                (*ran_ms, RunState::Exited { exit_code: *exit_code, signal: *signal, by: *by })
+            Phase::Running { since_ms } => {
+                (clock::monotonic_ms().saturating_sub(*since_ms), RunState::Running)
             }
+            Phase::Exited {
+                exit_code,
+                signal,
+                by,
+                ran_ms,
+            } => (
+                *ran_ms,
+                RunState::Exited {
+                    exit_code: *exit_code,
+                    signal: *signal,
+                    by: *by,
+                },
+            ),
             Phase::NotStarted { why } => (0, RunState::NotStarted { why: why.clone() }),
             Phase::Void => return None,
         };
-        Some(AllocationReport { allocation: self.allocation, ran_ms, state })
+        Some(AllocationReport {
+            allocation: self.allocation,
+            ran_ms,
+            state,
+        })
     }
 
     /// None where no record is; `InvalidData` where a power cut left half of one.
     pub fn read(dir: &Path) -> io::Result<Option<Record>> {
         match fs::read(dir.join("state.json")) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e)),
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map(Some)
+                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -111,7 +150,12 @@ pub fn write_whole(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
 fn write_mode(dir: &Path, name: &str, bytes: &[u8], mode: u32, sync: bool) -> io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let draft = dir.join(format!("{name}.{}.new", std::process::id()));
-    let mut file = File::options().write(true).create(true).truncate(true).mode(mode).open(&draft)?;
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&draft)?;
     file.write_all(bytes)?;
     if sync {
         file.sync_all()?;
@@ -139,5 +183,9 @@ pub fn start_ticks(pid: i32) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?;
-    if matches!(state, "Z" | "X") { None } else { fields.nth(18)?.parse().ok() }
+    if matches!(state, "Z" | "X") {
+        None
+    } else {
+        fields.nth(18)?.parse().ok()
+    }
 }

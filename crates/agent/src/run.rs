@@ -84,9 +84,18 @@ pub async fn run(config: RunConfig) -> anyhow::Result<()> {
 /// A person at the terminal wants nothing left behind: what runs is ended, and goes back to the queue when this
 /// node is next heard of.
 async fn end_all(node: &Arc<Node>) {
-    let living = || node.table.whole().into_iter().filter(|report| matches!(report.state, RunState::Starting | RunState::Running));
+    let living = || {
+        node.table
+            .whole()
+            .into_iter()
+            .filter(|report| matches!(report.state, RunState::Starting | RunState::Running))
+    };
     for report in living() {
-        let wish = Wish::Stop { allocation: report.allocation, reason: StopReason::Evicted, grace_s: END_GRACE_S };
+        let wish = Wish::Stop {
+            allocation: report.allocation,
+            reason: StopReason::Evicted,
+            grace_s: END_GRACE_S,
+        };
         if let Err(error) = node.grant(wish) {
             tracing::warn!(%error, allocation = %report.allocation, "could not ask for the end; the lease will end it");
         }
@@ -113,9 +122,15 @@ async fn identity(root: &Path, config: &RunConfig) -> Result<Identity, IdentityE
     }
 }
 
-async fn look_around(node: &Arc<Node>, host_id: &str, inventory: &watch::Sender<tenure_domain::schedule::fleet::Inventory>) {
+async fn look_around(
+    node: &Arc<Node>,
+    host_id: &str,
+    inventory: &watch::Sender<tenure_domain::schedule::fleet::Inventory>,
+) {
     let host_id = host_id.to_owned();
-    let Ok((found, notes)) = tokio::task::spawn_blocking(move || discover::all(&host_id)).await else { return };
+    let Ok((found, notes)) = tokio::task::spawn_blocking(move || discover::all(&host_id)).await else {
+        return;
+    };
     for note in notes {
         tracing::debug!("{note}");
     }

@@ -28,8 +28,13 @@ impl StateDir {
         let failed = |error| StateDirError::Io(root.to_owned(), error);
         make_dir(root).map_err(failed)?;
         let root = fs::canonicalize(root).map_err(failed)?;
-        let lock = File::options().create(true).append(true).open(root.join("lock")).map_err(failed)?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| StateDirError::Held(root.clone()))?;
+        let lock = File::options()
+            .create(true)
+            .append(true)
+            .open(root.join("lock"))
+            .map_err(failed)?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| StateDirError::Held(root.clone()))?;
         for below in ["allocations", "released"] {
             make_dir(&root.join(below)).map_err(failed)?;
         }

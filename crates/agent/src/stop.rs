@@ -25,7 +25,10 @@ impl StopRequest {
     pub fn leave(self, dir: &Path) -> io::Result<()> {
         write_whole(dir, "stop.json", &serde_json::to_vec(&self)?)?;
         // Nobody reads it yet, or no longer: then there is nobody to wake.
-        let poke = std::fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(dir.join("poke"));
+        let poke = std::fs::File::options()
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(dir.join("poke"));
         if let Ok(mut poke) = poke {
             let _ = poke.write(b"!");
         }

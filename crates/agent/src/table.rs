@@ -87,7 +87,12 @@ impl Table {
     pub fn whole(&self) -> Vec<AllocationReport> {
         let mut inner = self.inner();
         inner.untold.clear();
-        inner.known.values().flatten().filter_map(Record::report).collect()
+        inner
+            .known
+            .values()
+            .flatten()
+            .filter_map(Record::report)
+            .collect()
     }
 
     /// What the server has yet to hear; with `running`, also what runs, for its run time.

@@ -30,7 +30,9 @@ fn provider() -> Arc<CryptoProvider> {
 fn verifier(authority: CertificateDer<'static>) -> Result<Arc<WebPkiServerVerifier>, Error> {
     let mut roots = RootCertStore::empty();
     roots.add(authority)?;
-    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider()).build().map_err(|e| Error::General(e.to_string()))
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        .build()
+        .map_err(|e| Error::General(e.to_string()))
 }
 
 /// For a node with a certificate.
@@ -52,7 +54,10 @@ pub(crate) fn for_joining(authority: Digest) -> Result<ClientConfig, Error> {
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Pinned { authority, provider: provider() }))
+        .with_custom_certificate_verifier(Arc::new(Pinned {
+            authority,
+            provider: provider(),
+        }))
         .with_no_client_auth();
     config.resumption = rustls::client::Resumption::disabled();
     Ok(config)
@@ -74,20 +79,45 @@ impl ServerCertVerifier for Pinned {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let pinned = intermediates.iter().find(|certificate| digest(certificate) == self.authority);
+        let pinned = intermediates
+            .iter()
+            .find(|certificate| digest(certificate) == self.authority);
         let authority = pinned.ok_or(Error::InvalidCertificate(CertificateError::UnknownIssuer))?;
-        verifier(authority.clone().into_owned())?.verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
+        verifier(authority.clone().into_owned())?.verify_server_cert(
+            end_entity,
+            &[],
+            server_name,
+            ocsp_response,
+            now,
+        )
     }
 
-    fn verify_tls12_signature(&self, _: &[u8], _: &CertificateDer<'_>, _: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, Error> {
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
         Err(Error::General("TLS 1.2 is not spoken here".to_owned()))
     }
 
-    fn verify_tls13_signature(&self, message: &[u8], cert: &CertificateDer<'_>, dss: &DigitallySignedStruct) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        rustls::crypto::verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -40,12 +40,24 @@ pub struct Frame<T> {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FromAgent {
     /// Without a certificate: asks for one. The only message taken from a stranger.
-    Join { token: SecretText, name: String, csr_pem: String },
+    Join {
+        token: SecretText,
+        name: String,
+        csr_pem: String,
+    },
     /// With a certificate: opens the conversation.
-    Hello { agent_version: String, boot_id: String, uptime_ms: u64 },
+    Hello {
+        agent_version: String,
+        boot_id: String,
+        uptime_ms: u64,
+    },
     /// Asks for a new certificate on a new key; the old key stays good until the agent has used the new one.
-    Rotate { csr_pem: String },
-    Inventory { inventory: Inventory },
+    Rotate {
+        csr_pem: String,
+    },
+    Inventory {
+        inventory: Inventory,
+    },
     /// All allocations the node knows of (`whole`), or only those that changed. A whole report too long for
     /// one frame goes in several, all but the last marked `more`.
     Report {
@@ -55,27 +67,62 @@ pub enum FromAgent {
         allocations: Vec<AllocationReport>,
     },
     /// Asks for the lease to be renewed. `sent_ms` is echoed, so that the term counts from sending.
-    Heartbeat { sent_ms: u64 },
-    Log { request: u64, chunk: Result<LogChunk, String> },
+    Heartbeat {
+        sent_ms: u64,
+    },
+    Log {
+        request: u64,
+        chunk: Result<LogChunk, String>,
+    },
 }
 
 /// From the server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum FromServer {
-    Joined { node: NodeId, certificate_pem: String, authority_pem: String },
-    Welcome { node: NodeId, term_ms: u64 },
-    Rotated { certificate_pem: String },
+    Joined {
+        node: NodeId,
+        certificate_pem: String,
+        authority_pem: String,
+    },
+    Welcome {
+        node: NodeId,
+        term_ms: u64,
+    },
+    Rotated {
+        certificate_pem: String,
+    },
     /// The node may run what it was given for `term_ms` from when it sent the heartbeat.
-    Lease { sent_ms: u64, term_ms: u64 },
-    Start { order: Order },
-    Stop { allocation: AllocationId, reason: StopReason, grace_s: u32 },
+    Lease {
+        sent_ms: u64,
+        term_ms: u64,
+    },
+    Start {
+        order: Order,
+    },
+    Stop {
+        allocation: AllocationId,
+        reason: StopReason,
+        grace_s: u32,
+    },
     /// The end was taken note of; the node may forget the allocation (its log is kept for a while).
-    Release { allocation: AllocationId },
+    Release {
+        allocation: AllocationId,
+    },
     /// Asks for a piece of a log; `wait_ms` waits for more at the end.
-    ReadLog { request: u64, allocation: AllocationId, stream: LogStream, offset: u64, max: u32, wait_ms: u32 },
+    ReadLog {
+        request: u64,
+        allocation: AllocationId,
+        stream: LogStream,
+        offset: u64,
+        max: u32,
+        wait_ms: u32,
+    },
     /// The server ends the conversation and says why.
-    Bye { code: String, detail: String },
+    Bye {
+        code: String,
+        detail: String,
+    },
 }
 
 /// Everything a node needs to run one allocation.
@@ -128,8 +175,14 @@ pub enum RunState {
     Starting,
     Running,
     /// `by` says who ended it where it was not the job itself.
-    Exited { exit_code: Option<i32>, signal: Option<i32>, by: Option<StopReason> },
-    NotStarted { why: String },
+    Exited {
+        exit_code: Option<i32>,
+        signal: Option<i32>,
+        by: Option<StopReason>,
+    },
+    NotStarted {
+        why: String,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -173,7 +226,14 @@ impl Writer {
     pub fn frame<T: Serialize>(&mut self, message: &T) -> Result<Vec<u8>, BadFrame> {
         let number = self.sent + 1;
         let mut bytes = vec![0; 4];
-        serde_json::to_writer(&mut bytes, &Frame { version: VERSION, number, message })?;
+        serde_json::to_writer(
+            &mut bytes,
+            &Frame {
+                version: VERSION,
+                number,
+                message,
+            },
+        )?;
         let length = bytes.len() - 4;
         if length > MAX_FRAME {
             return Err(BadFrame::TooLong(length));
@@ -201,13 +261,20 @@ impl Default for Reader {
 impl Reader {
     /// Takes only frames up to `limit` bytes.
     pub fn limited(limit: usize) -> Self {
-        Reader { taken: 0, limit: limit.min(MAX_FRAME) }
+        Reader {
+            taken: 0,
+            limit: limit.min(MAX_FRAME),
+        }
     }
 
     /// Takes the announced length, before anything of it is read.
     pub fn length(&self, header: [u8; 4]) -> Result<usize, BadFrame> {
         let length = u32::from_be_bytes(header) as usize;
-        if length > self.limit { Err(BadFrame::TooLong(length)) } else { Ok(length) }
+        if length > self.limit {
+            Err(BadFrame::TooLong(length))
+        } else {
+            Ok(length)
+        }
     }
 
     /// Takes the body of a frame.
@@ -224,7 +291,10 @@ impl Reader {
         let frame: Frame<T> = serde_json::from_slice(body)?;
         let expected = self.taken + 1;
         if frame.number != expected {
-            return Err(BadFrame::OutOfOrder { expected, got: frame.number });
+            return Err(BadFrame::OutOfOrder {
+                expected,
+                got: frame.number,
+            });
         }
         self.taken = expected;
         Ok(frame.message)

@@ -66,7 +66,12 @@ pub struct JoinTicket {
 
 impl JoinTicket {
     pub fn write(&self) -> SecretText {
-        let hex: String = self.authority.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex: String = self
+            .authority
+            .0
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
         SecretText::new(format!("{}.{hex}", self.token.reveal()))
     }
 
@@ -76,19 +81,27 @@ impl JoinTicket {
         if hex.len() != 64 {
             return Err(BadToken::Length);
         }
-        let digit = |i: usize| char::from(hex.as_bytes()[i]).to_digit(16).ok_or(BadToken::Checksum);
+        let digit = |i: usize| {
+            char::from(hex.as_bytes()[i])
+                .to_digit(16)
+                .ok_or(BadToken::Checksum)
+        };
         let mut authority = [0; 32];
         for (i, byte) in authority.iter_mut().enumerate() {
             *byte = (digit(2 * i)? << 4 | digit(2 * i + 1)?) as u8;
         }
-        Ok(JoinTicket { token: SecretText::new(token), authority: Digest(authority) })
+        Ok(JoinTicket {
+            token: SecretText::new(token),
+            authority: Digest(authority),
+        })
     }
 }
 
 fn base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let word = chunk.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
+        let word =
+            chunk.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - chunk.len()));
         for i in 0..=chunk.len() {
             text.push(char::from(ALPHABET[(word >> (18 - 6 * i)) as usize & 63]));
         }
@@ -120,7 +133,11 @@ fn checksum(kind: Kind, body: &str) -> String {
     for byte in kind.prefix().bytes().chain(body.bytes()) {
         crc ^= u32::from(byte);
         for _ in 0..8 {
-            crc = if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 };
+            crc = if crc & 1 == 1 {
+                crc >> 1 ^ 0xedb8_8320
+            } else {
+                crc >> 1
+            };
         }
     }
     base64(&(!crc).to_be_bytes())
@@ -142,10 +159,16 @@ mod tests {
 
     #[test]
     fn tickets_read_as_they_were_written() {
-        let ticket = JoinTicket { token: write(Kind::Join, &[9; 32]), authority: Digest(std::array::from_fn(|i| i as u8 * 8)) };
+        let ticket = JoinTicket {
+            token: write(Kind::Join, &[9; 32]),
+            authority: Digest(std::array::from_fn(|i| i as u8 * 8)),
+        };
         let text = ticket.write();
         assert_eq!(JoinTicket::read(text.reveal()), Ok(ticket.clone()));
-        assert_eq!(JoinTicket::read(&format!("{}\n", text.reveal())), Ok(ticket.clone()));
+        assert_eq!(
+            JoinTicket::read(&format!("{}\n", text.reveal())),
+            Ok(ticket.clone())
+        );
         let end = text.reveal().len();
         for cut in [0, 5, 30, end - 1] {
             assert!(JoinTicket::read(&text.reveal()[..cut]).is_err());
@@ -161,7 +184,10 @@ mod tests {
         for i in 0..text.len() {
             let mut other = text.to_owned().into_bytes();
             other[i] = if other[i] == b'A' { b'B' } else { b'A' };
-            assert!(read(Kind::Key, std::str::from_utf8(&other).unwrap()).is_err(), "position {i}");
+            assert!(
+                read(Kind::Key, std::str::from_utf8(&other).unwrap()).is_err(),
+                "position {i}"
+            );
             assert!(read(Kind::Key, &text[..i]).is_err());
         }
     }

@@ -53,11 +53,21 @@ async fn insist<F: Future<Output = Result<(), EngineError>>>(mut say: impl FnMut
 }
 
 async fn start(fixture: &dyn Fixture, allocation: AllocationId, work: Work) {
-    insist(|| fixture.engine().start(fixture.node(), fixture.order(allocation, work))).await;
+    insist(|| {
+        fixture
+            .engine()
+            .start(fixture.node(), fixture.order(allocation, work))
+    })
+    .await;
 }
 
 async fn stop(fixture: &dyn Fixture, allocation: AllocationId) {
-    insist(|| fixture.engine().stop(fixture.node(), allocation, StopReason::Cancelled, 1)).await;
+    insist(|| {
+        fixture
+            .engine()
+            .stop(fixture.node(), allocation, StopReason::Cancelled, 1)
+    })
+    .await;
 }
 
 async fn release(fixture: &dyn Fixture, allocation: AllocationId) {
@@ -86,7 +96,14 @@ pub async fn runs_once_and_says_how_it_ended(fixture: &dyn Fixture) {
     let id = fixture.fresh();
     start(fixture, id, Work::Short).await;
     let state = watcher.state(id, has_ended).await;
-    assert_eq!(state, RunState::Exited { exit_code: Some(0), signal: None, by: None });
+    assert_eq!(
+        state,
+        RunState::Exited {
+            exit_code: Some(0),
+            signal: None,
+            by: None
+        }
+    );
     assert_eq!(fixture.runs(id).await, 1);
     release(fixture, id).await;
 }
@@ -124,7 +141,16 @@ pub async fn stopped_it_ends_and_says_why(fixture: &dyn Fixture) {
         stop(fixture, id).await;
     }
     let state = watcher.state(id, has_ended).await;
-    assert!(matches!(state, RunState::Exited { by: Some(StopReason::Cancelled), .. }), "{state:?}");
+    assert!(
+        matches!(
+            state,
+            RunState::Exited {
+                by: Some(StopReason::Cancelled),
+                ..
+            }
+        ),
+        "{state:?}"
+    );
     release(fixture, id).await;
 }
 
@@ -184,9 +210,17 @@ pub async fn a_new_connection_says_everything_again(fixture: &dyn Fixture) {
     let mut watcher = Watcher::of(fixture.engine());
     fixture.interrupt().await;
     let whole = watcher.whole(fixture.node()).await;
-    let state = |id| whole.iter().find(|report| report.allocation == id).map(|report| report.state.clone());
+    let state = |id| {
+        whole
+            .iter()
+            .find(|report| report.allocation == id)
+            .map(|report| report.state.clone())
+    };
     assert_eq!(state(long), Some(RunState::Running));
-    assert!(state(short).is_some_and(|state| has_ended(&state)), "an end is told until it is released");
+    assert!(
+        state(short).is_some_and(|state| has_ended(&state)),
+        "an end is told until it is released"
+    );
     stop(fixture, long).await;
     watcher.state(long, has_ended).await;
     for id in [long, short] {

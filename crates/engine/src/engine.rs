@@ -36,15 +36,30 @@ impl EngineError {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Seen {
     /// The node opened a conversation. What it holds follows as a whole report; orders are taken after it.
-    Joined { node: NodeId, boot_id: String, agent_version: String },
-    Inventory { node: NodeId, inventory: Inventory },
+    Joined {
+        node: NodeId,
+        boot_id: String,
+        agent_version: String,
+    },
+    Inventory {
+        node: NodeId,
+        inventory: Inventory,
+    },
     /// With `whole`, everything the node knows of: what is missing there never ran or is forgotten. An
     /// allocation nobody intends may be among them; releasing or stopping it is the server's choice.
-    Report { node: NodeId, whole: bool, allocations: Vec<AllocationReport> },
+    Report {
+        node: NodeId,
+        whole: bool,
+        allocations: Vec<AllocationReport>,
+    },
     /// The node's lease was renewed: it may run what it has for another term.
-    Heartbeat { node: NodeId },
+    Heartbeat {
+        node: NodeId,
+    },
     /// The conversation ended. The node runs on until its lease does.
-    Gone { node: NodeId },
+    Gone {
+        node: NodeId,
+    },
 }
 
 impl Seen {
@@ -71,7 +86,13 @@ pub trait Engine: Send + Sync {
 
     /// Asks for an end: a signal, `grace_s` of patience, then force. Idempotent. Before a start it means
     /// that the start must not happen any more.
-    async fn stop(&self, node: NodeId, allocation: AllocationId, reason: StopReason, grace_s: u32) -> Result<(), EngineError>;
+    async fn stop(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        reason: StopReason,
+        grace_s: u32,
+    ) -> Result<(), EngineError>;
 
     /// The end is journalled: the node may forget the allocation, but never runs it again. Idempotent.
     async fn release(&self, node: NodeId, allocation: AllocationId) -> Result<(), EngineError>;

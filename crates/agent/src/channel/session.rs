@@ -25,7 +25,10 @@ pub(super) enum End {
     /// Never was one, or it broke at once.
     Broken(String),
     Closed(String),
-    Refused { code: String, detail: String },
+    Refused {
+        code: String,
+        detail: String,
+    },
     /// The node has a new key and must show it.
     Rotated,
 }
@@ -120,7 +123,9 @@ pub(super) async fn hold(
 }
 
 /// Reads in a task of its own: a frame half read must not be dropped because something else happened.
-fn listen(mut reader: FrameReader<tokio::io::ReadHalf<Stream>>) -> mpsc::Receiver<Result<FromServer, FrameError>> {
+fn listen(
+    mut reader: FrameReader<tokio::io::ReadHalf<Stream>>,
+) -> mpsc::Receiver<Result<FromServer, FrameError>> {
     let (sender, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
         loop {
@@ -139,7 +144,11 @@ fn listen(mut reader: FrameReader<tokio::io::ReadHalf<Stream>>) -> mpsc::Receive
 
 impl Session<'_> {
     /// Says who, what and everything that is here; the server's welcome says how long a lease is.
-    async fn open(&mut self, incoming: &mut mpsc::Receiver<Result<FromServer, FrameError>>, inventory: &mut watch::Receiver<Inventory>) -> Result<Duration, End> {
+    async fn open(
+        &mut self,
+        incoming: &mut mpsc::Receiver<Result<FromServer, FrameError>>,
+        inventory: &mut watch::Receiver<Inventory>,
+    ) -> Result<Duration, End> {
         let hello = FromAgent::Hello {
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             boot_id: clock::boot_id(),
@@ -162,7 +171,12 @@ impl Session<'_> {
         loop {
             let allocations = parts.next().unwrap_or_default().to_vec();
             let more = parts.peek().is_some();
-            self.send(FromAgent::Report { whole: true, more, allocations }).await?;
+            self.send(FromAgent::Report {
+                whole: true,
+                more,
+                allocations,
+            })
+            .await?;
             if !more {
                 break;
             }
@@ -180,12 +194,20 @@ impl Session<'_> {
     }
 
     async fn beat(&mut self) -> Result<(), End> {
-        self.send(FromAgent::Heartbeat { sent_ms: clock::boottime_ms() }).await
+        self.send(FromAgent::Heartbeat {
+            sent_ms: clock::boottime_ms(),
+        })
+        .await
     }
 
     async fn report(&mut self, running: bool) -> Result<(), End> {
         for allocations in self.node.table.untold(running).chunks(MAX_REPORTS) {
-            self.send(FromAgent::Report { whole: false, more: false, allocations: allocations.to_vec() }).await?;
+            self.send(FromAgent::Report {
+                whole: false,
+                more: false,
+                allocations: allocations.to_vec(),
+            })
+            .await?;
         }
         Ok(())
     }
@@ -205,16 +227,41 @@ impl Session<'_> {
             FromServer::Lease { sent_ms, term_ms } => {
                 if let Some(lease) = Lease::renewed(sent_ms, term_ms) {
                     self.last_lease = Instant::now();
-                    lease.write(self.node.dir.root()).map_err(|e| End::Closed(format!("could not write the lease: {e}")))?;
+                    lease
+                        .write(self.node.dir.root())
+                        .map_err(|e| End::Closed(format!("could not write the lease: {e}")))?;
                 }
                 Ok(())
             }
             FromServer::Start { order } => self.wish(Wish::Start(Box::new(order))).await,
-            FromServer::Stop { allocation, reason, grace_s } => self.wish(Wish::Stop { allocation, reason, grace_s }).await,
+            FromServer::Stop {
+                allocation,
+                reason,
+                grace_s,
+            } => {
+                self.wish(Wish::Stop {
+                    allocation,
+                    reason,
+                    grace_s,
+                })
+                .await
+            }
             FromServer::Release { allocation } => self.wish(Wish::Release(allocation)).await,
-            FromServer::ReadLog { request, allocation, stream, offset, max, wait_ms } => {
+            FromServer::ReadLog {
+                request,
+                allocation,
+                stream,
+                offset,
+                max,
+                wait_ms,
+            } => {
                 let Ok(permit) = self.log_reads.clone().try_acquire_owned() else {
-                    return self.send(FromAgent::Log { request, chunk: Err("too many logs are read at once".into()) }).await;
+                    return self
+                        .send(FromAgent::Log {
+                            request,
+                            chunk: Err("too many logs are read at once".into()),
+                        })
+                        .await;
                 };
                 let (node, logs) = (self.node.clone(), self.logs.clone());
                 tokio::spawn(async move {
@@ -232,12 +279,17 @@ impl Session<'_> {
                 Ok(())
             }
             FromServer::Bye { code, detail } => Err(End::Refused { code, detail }),
-            FromServer::Joined { .. } | FromServer::Welcome { .. } => Err(End::Closed("the server repeats itself".into())),
+            FromServer::Joined { .. } | FromServer::Welcome { .. } => {
+                Err(End::Closed("the server repeats itself".into()))
+            }
         }
     }
 
     async fn wish(&self, wish: Wish) -> Result<(), End> {
-        self.wishes.send(wish).await.map_err(|_| End::Closed("the node's thread ended".into()))
+        self.wishes
+            .send(wish)
+            .await
+            .map_err(|_| End::Closed("the node's thread ended".into()))
     }
 }
 

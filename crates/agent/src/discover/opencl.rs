@@ -46,8 +46,15 @@ fn devices(host_id: &str) -> Result<Vec<GpuFacts>, String> {
     for platform in api.platforms() {
         let platform_name = api.text(*api.platform_info, platform, PLATFORM_NAME);
         for device in api.devices(platform) {
-            let class = class(&platform_name, &api.text(*api.device_info, device, DEVICE_NAME), api.number(device, DEVICE_TYPE));
-            let index = counted.entry(class.clone()).and_modify(|count| *count += 1).or_insert(0);
+            let class = class(
+                &platform_name,
+                &api.text(*api.device_info, device, DEVICE_NAME),
+                api.number(device, DEVICE_TYPE),
+            );
+            let index = counted
+                .entry(class.clone())
+                .and_modify(|count| *count += 1)
+                .or_insert(0);
             found.push(api.facts(device, class, host_id, *index));
         }
     }
@@ -82,7 +89,9 @@ impl<'a> Api<'a> {
 
     fn devices(&self, platform: Handle) -> Vec<Handle> {
         // SAFETY: the platform is one the loader gave; the list has as many places as is said.
-        handles(|room, list, count| unsafe { (self.device_ids)(platform, DEVICE_TYPE_ALL, room, list, count) })
+        handles(|room, list, count| unsafe {
+            (self.device_ids)(platform, DEVICE_TYPE_ALL, room, list, count)
+        })
     }
 
     fn bytes(&self, get: GetInfo, of: Handle, what: u32) -> Vec<u8> {
@@ -97,11 +106,18 @@ impl<'a> Api<'a> {
     fn text(&self, get: GetInfo, of: Handle, what: u32) -> String {
         let bytes = self.bytes(get, of, what);
         let text = String::from_utf8_lossy(&bytes);
-        text.chars().filter(|c| !c.is_control()).take(200).collect::<String>().trim().to_owned()
+        text.chars()
+            .filter(|c| !c.is_control())
+            .take(200)
+            .collect::<String>()
+            .trim()
+            .to_owned()
     }
 
     fn number(&self, device: Handle, what: u32) -> u64 {
-        self.bytes(*self.device_info, device, what).try_into().map_or(0, u64::from_ne_bytes)
+        self.bytes(*self.device_info, device, what)
+            .try_into()
+            .map_or(0, u64::from_ne_bytes)
     }
 
     fn facts(&self, device: Handle, class: String, host_id: &str, index: usize) -> GpuFacts {
@@ -128,7 +144,11 @@ fn handles(get: impl Fn(u32, *mut Handle, *mut u32) -> i32) -> Vec<Handle> {
     let mut list = vec![std::ptr::null_mut(); MAX_HANDLES as usize];
     let mut count = 0;
     let status = get(MAX_HANDLES, list.as_mut_ptr(), &mut count);
-    list.truncate(if status == 0 { count.min(MAX_HANDLES) as usize } else { 0 });
+    list.truncate(if status == 0 {
+        count.min(MAX_HANDLES) as usize
+    } else {
+        0
+    });
     list
 }
 
@@ -142,7 +162,11 @@ fn isolation() -> BTreeMap<Isolation, String> {
 /// A short token for quotas and prices.
 fn class(platform: &str, name: &str, kind: u64) -> String {
     if platform == "Portable Computing Language" {
-        return if kind & TYPE_CPU != 0 { "pocl-cpu".to_owned() } else { "pocl-gpu".to_owned() };
+        return if kind & TYPE_CPU != 0 {
+            "pocl-cpu".to_owned()
+        } else {
+            "pocl-gpu".to_owned()
+        };
     }
     let mut token = String::new();
     for letter in name.chars() {
@@ -154,7 +178,11 @@ fn class(platform: &str, name: &str, kind: u64) -> String {
     }
     token.truncate(48);
     let token = token.trim_matches(['-', '.', '_']);
-    if token.is_empty() { "opencl".to_owned() } else { token.to_owned() }
+    if token.is_empty() {
+        "opencl".to_owned()
+    } else {
+        token.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -164,9 +192,24 @@ mod tests {
     #[test]
     fn classes_are_names() {
         let cases = [
-            ("Portable Computing Language", "cpu-haswell-AMD EPYC", TYPE_CPU, "pocl-cpu"),
-            ("NVIDIA CUDA", "NVIDIA H100 80GB HBM3", TYPE_GPU, "NVIDIA-H100-80GB-HBM3"),
-            ("Intel(R) OpenCL", "Intel(R) Arc(TM) A770", TYPE_GPU, "Intel-R-Arc-TM-A770"),
+            (
+                "Portable Computing Language",
+                "cpu-haswell-AMD EPYC",
+                TYPE_CPU,
+                "pocl-cpu",
+            ),
+            (
+                "NVIDIA CUDA",
+                "NVIDIA H100 80GB HBM3",
+                TYPE_GPU,
+                "NVIDIA-H100-80GB-HBM3",
+            ),
+            (
+                "Intel(R) OpenCL",
+                "Intel(R) Arc(TM) A770",
+                TYPE_GPU,
+                "Intel-R-Arc-TM-A770",
+            ),
             ("x", "\u{202e}../…", TYPE_GPU, "opencl"),
         ];
         for (platform, name, kind, expected) in cases {

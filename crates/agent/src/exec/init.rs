@@ -29,7 +29,12 @@ pub(super) struct Ends {
 
 pub(super) fn main(launch: Launch, cgroups: &[PathBuf], ends: Ends) -> ! {
     kernel::block_signals(&SIGNALS);
-    let Ends { stdout, stderr, failure, status } = ends;
+    let Ends {
+        stdout,
+        stderr,
+        failure,
+        status,
+    } = ends;
     let built = build(&launch, cgroups, &status);
     let job = built.and_then(|()| match kernel::fork()? {
         kernel::Forked::Child => {
@@ -69,7 +74,13 @@ fn build(launch: &Launch, cgroups: &[PathBuf], to_parent: &OwnedFd) -> io::Resul
     kernel::die_with_parent()?;
     // The parent may have died before that was set: then nobody reads.
     let mut fds = [PollFd::new(to_parent, PollFlags::empty())];
-    poll(&mut fds, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    poll(
+        &mut fds,
+        Some(&rustix::time::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    )?;
     if fds[0].revents().contains(PollFlags::ERR) {
         kernel::exit_now(1);
     }
@@ -91,16 +102,26 @@ fn become_job(launch: &Launch, stdout: &OwnedFd, stderr: &OwnedFd) -> String {
     let home = if launch.namespaces.own {
         "/tmp".to_owned()
     } else {
-        std::env::current_dir().map(|dir| dir.join("tmp").display().to_string()).unwrap_or_else(|_| "/".to_owned())
+        std::env::current_dir()
+            .map(|dir| dir.join("tmp").display().to_string())
+            .unwrap_or_else(|_| "/".to_owned())
     };
     let variables = environment::of(order, &home);
     let environment = match environment::as_texts(&variables) {
         Ok(texts) => texts,
         Err(why) => return why,
     };
-    let arguments: Result<Vec<CString>, _> = order.command.iter().map(|argument| CString::new(argument.as_str())).collect();
-    let Ok(arguments) = arguments else { return "the command has a zero byte".to_owned() };
-    let Some(program) = order.command.first() else { return "there is no command".to_owned() };
+    let arguments: Result<Vec<CString>, _> = order
+        .command
+        .iter()
+        .map(|argument| CString::new(argument.as_str()))
+        .collect();
+    let Ok(arguments) = arguments else {
+        return "the command has a zero byte".to_owned();
+    };
+    let Some(program) = order.command.first() else {
+        return "there is no command".to_owned();
+    };
 
     let node_fault = |what: &str, error: io::Error| format!("{NODE_FAULT}{what}: {error}");
     let placed = kernel::place(stdout, 1).and_then(|()| kernel::place(stderr, 2));
@@ -128,7 +149,9 @@ fn become_job(launch: &Launch, stdout: &OwnedFd, stderr: &OwnedFd) -> String {
     kernel::reset_signals();
     let mut why = format!("{program} was not found");
     for place in environment::places(program, &variables) {
-        let Ok(path) = CString::new(place) else { return "the command has a zero byte".to_owned() };
+        let Ok(path) = CString::new(place) else {
+            return "the command has a zero byte".to_owned();
+        };
         let error = kernel::execute(&path, &arguments, &environment);
         match error.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR) => {}

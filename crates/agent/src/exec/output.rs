@@ -22,7 +22,13 @@ impl Output {
         rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK)?;
         let raw = pipe.try_clone()?;
         let file = File::options().create(true).append(true).mode(0o600).open(path)?;
-        Ok(Output { pipe: Some(pipe), raw, file, left: bytes_max, dropped: 0 })
+        Ok(Output {
+            pipe: Some(pipe),
+            raw,
+            file,
+            left: bytes_max,
+            dropped: 0,
+        })
     }
 
     pub(super) fn is_open(&self) -> bool {
@@ -51,7 +57,11 @@ impl Output {
     fn keep(&mut self, bytes: &[u8]) {
         let fits = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
         // A full disk loses the log, not the job.
-        let kept = if self.file.write_all(&bytes[..fits]).is_ok() { fits } else { 0 };
+        let kept = if self.file.write_all(&bytes[..fits]).is_ok() {
+            fits
+        } else {
+            0
+        };
         self.left -= kept as u64;
         self.dropped += (bytes.len() - kept) as u64;
     }
@@ -67,7 +77,10 @@ impl Output {
             }
         }
         if self.dropped > 0 {
-            self.note(&format!("tenure: the log is full; {} bytes were dropped", self.dropped));
+            self.note(&format!(
+                "tenure: the log is full; {} bytes were dropped",
+                self.dropped
+            ));
         }
     }
 

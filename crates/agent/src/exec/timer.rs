@@ -66,10 +66,17 @@ impl Timer {
     /// What is due by now.
     pub(super) fn due(&mut self, dir: &Path) -> Option<Act> {
         let now_ms = clock::boottime_ms();
-        if self.run_until_ms.is_some_and(|until| clock::monotonic_ms() >= until) && self.stopping.is_none() {
+        if self
+            .run_until_ms
+            .is_some_and(|until| clock::monotonic_ms() >= until)
+            && self.stopping.is_none()
+        {
             self.stop_by(StopReason::RunTime, now_ms + self.grace_ms);
         }
-        if self.lease.is_none_or(|lease| now_ms >= lease.warn_ms(self.grace_ms)) {
+        if self
+            .lease
+            .is_none_or(|lease| now_ms >= lease.warn_ms(self.grace_ms))
+        {
             // Renewed meanwhile, or not: the file knows. No file, no lease.
             self.lease = Some(Lease::read(&dir.join("../..")).unwrap_or_default());
             if let Some(lease) = self.lease
@@ -93,16 +100,32 @@ impl Timer {
     /// How long nothing will be due, if nothing else happens.
     pub(super) fn until_next(&self) -> Timespec {
         let now_ms = clock::boottime_ms();
-        let run = self.run_until_ms.filter(|_| self.stopping.is_none()).map(|until| until.saturating_sub(clock::monotonic_ms()));
-        let kill = self.stopping.filter(|_| !self.killed).map(|(_, kill_ms)| kill_ms.saturating_sub(now_ms));
+        let run = self
+            .run_until_ms
+            .filter(|_| self.stopping.is_none())
+            .map(|until| until.saturating_sub(clock::monotonic_ms()));
+        let kill = self
+            .stopping
+            .filter(|_| !self.killed)
+            .map(|(_, kill_ms)| kill_ms.saturating_sub(now_ms));
         let lease = match self.lease {
             None => Some(0),
-            Some(lease) if self.stopping.is_none() => Some(lease.warn_ms(self.grace_ms).saturating_sub(now_ms)),
+            Some(lease) if self.stopping.is_none() => {
+                Some(lease.warn_ms(self.grace_ms).saturating_sub(now_ms))
+            }
             Some(lease) => Some(lease.until_ms.saturating_sub(now_ms)).filter(|_| !self.killed),
         };
         // Asleep, the boot clock runs on and a poll does not: so look again now and then.
-        let ms = [run, kill, lease].into_iter().flatten().min().unwrap_or(1000).clamp(1, 1000);
+        let ms = [run, kill, lease]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(1000)
+            .clamp(1, 1000);
         let ms = if self.lease.is_none() { 0 } else { ms };
-        Timespec { tv_sec: (ms / 1000) as i64, tv_nsec: (ms % 1000 * 1_000_000) as i64 }
+        Timespec {
+            tv_sec: (ms / 1000) as i64,
+            tv_nsec: (ms % 1000 * 1_000_000) as i64,
+        }
     }
 }

@@ -46,13 +46,22 @@ impl Cgroups {
             (kind == "cgroup2").then(|| PathBuf::from(dir))
         });
         if let Some(root) = v2
-            && fs::read_to_string(root.join("cgroup.controllers")).is_ok_and(|list| list.split_whitespace().any(|c| c == "memory"))
+            && fs::read_to_string(root.join("cgroup.controllers"))
+                .is_ok_and(|list| list.split_whitespace().any(|c| c == "memory"))
         {
-            let below = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+            let below = own
+                .lines()
+                .find_map(|line| line.strip_prefix("0::/"))
+                .unwrap_or_default();
             return match prepare_v2(&root, &root.join(below)) {
                 Ok(dir) => {
                     notes.push("cgroups: version 2; memory, CPU, processes".to_owned());
-                    Cgroups { places: vec![Place { controller: None, dir }] }
+                    Cgroups {
+                        places: vec![Place {
+                            controller: None,
+                            dir,
+                        }],
+                    }
                 }
                 Err(error) => {
                     notes.push(format!("cgroups: none; could not prepare version 2: {error}"));
@@ -63,12 +72,18 @@ impl Cgroups {
         let mut places = Vec::new();
         for controller in ["memory", "cpu", "pids", "freezer"] {
             match prepare_v1(mounts, own, controller) {
-                Ok(dir) => places.push(Place { controller: Some(controller.to_owned()), dir }),
+                Ok(dir) => places.push(Place {
+                    controller: Some(controller.to_owned()),
+                    dir,
+                }),
                 Err(error) => notes.push(format!("cgroups: no {controller} limit: {error}")),
             }
         }
         if !places.is_empty() {
-            let names: Vec<&str> = places.iter().filter_map(|place| place.controller.as_deref()).collect();
+            let names: Vec<&str> = places
+                .iter()
+                .filter_map(|place| place.controller.as_deref())
+                .collect();
             notes.push(format!("cgroups: version 1; {}", names.join(", ")));
         }
         Cgroups { places }
@@ -95,7 +110,11 @@ impl Cgroups {
 
 impl Place {
     fn limit(&self, dir: &Path, limits: Limits) -> io::Result<()> {
-        let memory = limits.memory_mib.saturating_mul(1 << 20).min(i64::MAX as u64).to_string();
+        let memory = limits
+            .memory_mib
+            .saturating_mul(1 << 20)
+            .min(i64::MAX as u64)
+            .to_string();
         let quota_us = (u64::from(limits.cpu_milli) * PERIOD_US / 1000).max(1000);
         let processes = limits.processes_max.to_string();
         match self.controller.as_deref() {
@@ -123,14 +142,23 @@ impl Place {
 
 /// Moves the calling process into the cgroups.
 pub fn enter(dirs: &[PathBuf]) -> io::Result<()> {
-    dirs.iter().try_for_each(|dir| fs::write(dir.join("cgroup.procs"), "0"))
+    dirs.iter()
+        .try_for_each(|dir| fs::write(dir.join("cgroup.procs"), "0"))
 }
 
 /// How many processes the kernel killed there for want of memory.
 pub fn memory_kills(dirs: &[PathBuf]) -> u64 {
-    let count = |text: String| text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
-    let files = dirs.iter().flat_map(|dir| [dir.join("memory.events"), dir.join("memory.oom_control")]);
-    files.filter_map(|file| fs::read_to_string(file).ok().and_then(count)).max().unwrap_or(0)
+    let count = |text: String| {
+        text.lines()
+            .find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok())
+    };
+    let files = dirs
+        .iter()
+        .flat_map(|dir| [dir.join("memory.events"), dir.join("memory.oom_control")]);
+    files
+        .filter_map(|file| fs::read_to_string(file).ok().and_then(count))
+        .max()
+        .unwrap_or(0)
 }
 
 /// Ends every process still there and removes the cgroups. False when some would not go.
@@ -146,7 +174,11 @@ pub fn end(dirs: &[PathBuf], patience: Duration) -> bool {
             left = true;
             if fs::write(dir.join("cgroup.kill"), "1").is_err() {
                 let processes = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
-                processes.lines().filter_map(|pid| pid.parse().ok()).filter(|&pid| pid > 1).for_each(|pid| kernel::kill(pid, libc::SIGKILL));
+                processes
+                    .lines()
+                    .filter_map(|pid| pid.parse().ok())
+                    .filter(|&pid| pid > 1)
+                    .for_each(|pid| kernel::kill(pid, libc::SIGKILL));
             }
         }
         if !left {
@@ -166,7 +198,8 @@ fn prepare_v1(mounts: &str, own: &str, controller: &str) -> io::Result<PathBuf> 
         .find_map(|line| {
             let mut fields = line.split(' ');
             let (_, dir, kind, options) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-            (kind == "cgroup" && options.split(',').any(|option| option == controller)).then(|| PathBuf::from(dir))
+            (kind == "cgroup" && options.split(',').any(|option| option == controller))
+                .then(|| PathBuf::from(dir))
         })
         .ok_or_else(|| io::Error::other("the host has not mounted it"))?;
     let below = own
@@ -174,7 +207,10 @@ fn prepare_v1(mounts: &str, own: &str, controller: &str) -> io::Result<PathBuf> 
         .find_map(|line| {
             let mut fields = line.splitn(3, ':');
             let (_, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
-            controllers.split(',').any(|c| c == controller).then(|| path.trim_start_matches('/'))
+            controllers
+                .split(',')
+                .any(|c| c == controller)
+                .then(|| path.trim_start_matches('/'))
         })
         .unwrap_or_default();
     let dir = root.join(below).join("tenure");
@@ -189,7 +225,11 @@ fn prepare_v2(root: &Path, own: &Path) -> io::Result<PathBuf> {
     }
     // A cgroup with processes in it cannot share out its controllers, so the agent moves to a leaf of its own;
     // restarted, it finds itself there already.
-    let own = if own.file_name().is_some_and(|name| name == "tenure-agent") { own.parent().unwrap_or(own) } else { own };
+    let own = if own.file_name().is_some_and(|name| name == "tenure-agent") {
+        own.parent().unwrap_or(own)
+    } else {
+        own
+    };
     let leaf = own.join("tenure-agent");
     let moved = fs::create_dir_all(&leaf).and_then(|()| fs::write(leaf.join("cgroup.procs"), "0"));
     moved.and_then(|()| share_out(own)).or_else(|_| share_out(root))

@@ -8,7 +8,12 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// Name and value of each variable; a later one wins.
 pub fn of(order: &Order, home: &str) -> Vec<(String, String)> {
-    let plain = [("PATH", PATH), ("HOME", home), ("LANG", "C.UTF-8"), ("TMPDIR", home)];
+    let plain = [
+        ("PATH", PATH),
+        ("HOME", home),
+        ("LANG", "C.UTF-8"),
+        ("TMPDIR", home),
+    ];
     let mut all: Vec<(String, String)> = plain.map(|(name, value)| (name.into(), value.into())).into();
     all.extend(order.env.iter().cloned());
     all.extend(order.secrets.iter().map(|(name, secret)| {
@@ -24,7 +29,11 @@ pub fn of(order: &Order, home: &str) -> Vec<(String, String)> {
         ("TENURE_DEVICES".to_owned(), devices.join(",")),
     ]);
     let mut seen = std::collections::HashSet::new();
-    let mut last: Vec<_> = all.into_iter().rev().filter(|(name, _)| seen.insert(name.clone())).collect();
+    let mut last: Vec<_> = all
+        .into_iter()
+        .rev()
+        .filter(|(name, _)| seen.insert(name.clone()))
+        .collect();
     last.reverse();
     last
 }
@@ -33,7 +42,9 @@ pub fn of(order: &Order, home: &str) -> Vec<(String, String)> {
 pub fn as_texts(variables: &[(String, String)]) -> Result<Vec<CString>, String> {
     variables
         .iter()
-        .map(|(name, value)| CString::new(format!("{name}={value}")).map_err(|_| format!("variable {name} has a zero byte")))
+        .map(|(name, value)| {
+            CString::new(format!("{name}={value}")).map_err(|_| format!("variable {name} has a zero byte"))
+        })
         .collect()
 }
 
@@ -42,6 +53,12 @@ pub fn places(program: &str, variables: &[(String, String)]) -> Vec<String> {
     if program.contains('/') {
         return vec![program.to_owned()];
     }
-    let path = variables.iter().find(|(name, _)| name == "PATH").map_or(PATH, |(_, value)| value);
-    path.split(':').filter(|place| !place.is_empty()).map(|place| format!("{place}/{program}")).collect()
+    let path = variables
+        .iter()
+        .find(|(name, _)| name == "PATH")
+        .map_or(PATH, |(_, value)| value);
+    path.split(':')
+        .filter(|place| !place.is_empty())
+        .map(|place| format!("{place}/{program}"))
+        .collect()
 }

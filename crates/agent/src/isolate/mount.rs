@@ -18,7 +18,13 @@ pub fn private() -> io::Result<()> {
 pub fn own_tmp(tmp: &Path) -> io::Result<()> {
     mount_bind(tmp, "/tmp")?;
     if Path::new("/dev/shm").is_dir() {
-        mount("tmpfs", "/dev/shm", "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=1777"))?;
+        mount(
+            "tmpfs",
+            "/dev/shm",
+            "tmpfs",
+            MountFlags::NOSUID | MountFlags::NODEV,
+            Some(c"mode=1777"),
+        )?;
     }
     Ok(())
 }

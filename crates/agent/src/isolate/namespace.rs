@@ -16,7 +16,10 @@ pub struct Namespaces {
 
 impl Namespaces {
     pub fn of_this_host(root: bool, notes: &mut Vec<String>) -> Namespaces {
-        let wanted = Namespaces { user: !root, own: true };
+        let wanted = Namespaces {
+            user: !root,
+            own: true,
+        };
         match wanted.try_out() {
             Ok(()) => {
                 let how = if root { "" } else { ", inside a user namespace" };
@@ -24,7 +27,9 @@ impl Namespaces {
                 wanted
             }
             Err(error) => {
-                notes.push(format!("namespaces: none ({error}); jobs see other processes and share /tmp"));
+                notes.push(format!(
+                    "namespaces: none ({error}); jobs see other processes and share /tmp"
+                ));
                 Namespaces::default()
             }
         }
@@ -52,7 +57,9 @@ impl Namespaces {
             Namespaces { user, own: true }.enter_processes()?;
             match kernel::fork()? {
                 kernel::Forked::Child => {
-                    let entered = Namespaces { user, own: true }.enter_rest().and_then(|()| super::mount::private());
+                    let entered = Namespaces { user, own: true }
+                        .enter_rest()
+                        .and_then(|()| super::mount::private());
                     kernel::exit_now(entered.map_or_else(|e| e.raw_os_error().unwrap_or(1), |()| 0))
                 }
                 kernel::Forked::Parent(pid) => match kernel::reap(pid, true) {
@@ -68,7 +75,10 @@ impl Namespaces {
     /// Called by the thin parent: its next child is the first process of a new world.
     pub fn enter_processes(self) -> io::Result<()> {
         if self.user {
-            let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+            let (uid, gid) = (
+                rustix::process::getuid().as_raw(),
+                rustix::process::getgid().as_raw(),
+            );
             kernel::show_memory()?;
             kernel::unshare(libc::CLONE_NEWUSER)?;
             std::fs::write("/proc/self/setgroups", "deny")?;
@@ -76,11 +86,19 @@ impl Namespaces {
             std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
             kernel::hide_memory()?;
         }
-        if self.own { kernel::unshare(libc::CLONE_NEWPID) } else { Ok(()) }
+        if self.own {
+            kernel::unshare(libc::CLONE_NEWPID)
+        } else {
+            Ok(())
+        }
     }
 
     /// Called by that child.
     pub fn enter_rest(self) -> io::Result<()> {
-        if self.own { kernel::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS) } else { Ok(()) }
+        if self.own {
+            kernel::unshare(libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS)
+        } else {
+            Ok(())
+        }
     }
 }

@@ -23,7 +23,11 @@ impl Users {
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(error),
         };
-        Ok(Users { dir: dir.to_owned(), first, known })
+        Ok(Users {
+            dir: dir.to_owned(),
+            first,
+            known,
+        })
     }
 
     /// The tenant's user id; a new one is on disk before it is used.
@@ -31,9 +35,15 @@ impl Users {
         if let Some(&id) = self.known.get(tenant) {
             return Ok(id);
         }
-        let next = self.known.values().max().map_or(self.first, |last| (last + 1).max(self.first));
+        let next = self
+            .known
+            .values()
+            .max()
+            .map_or(self.first, |last| (last + 1).max(self.first));
         if next - self.first >= USER_IDS {
-            return Err(io::Error::other("all user ids set apart for tenants are given away"));
+            return Err(io::Error::other(
+                "all user ids set apart for tenants are given away",
+            ));
         }
         self.known.insert(tenant.to_owned(), next);
         if let Err(error) = write_synced(&self.dir, "users.json", &serde_json::to_vec(&self.known)?) {

@@ -17,10 +17,20 @@ pub(super) fn all(node: &Arc<Node>) -> io::Result<()> {
     let mut adopted = 0;
     for entry in fs::read_dir(node.dir.allocations())? {
         let entry = entry?;
-        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<AllocationId>().ok()) else { continue };
+        let Some(id) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<AllocationId>().ok())
+        else {
+            continue;
+        };
         adopted += usize::from(one(node, id, &entry.path(), &boot_id)?);
     }
-    tracing::info!(adopted, known = node.table.whole().len(), "took over the allocations of this node");
+    tracing::info!(
+        adopted,
+        known = node.table.whole().len(),
+        "took over the allocations of this node"
+    );
     Ok(())
 }
 
@@ -45,14 +55,14 @@ fn one(node: &Arc<Node>, id: AllocationId, dir: &Path, boot_id: &str) -> io::Res
             // Prepared, never claimed. Its thin parent may be just about to: whoever is first has it.
             let void = Record::without_process(id, Phase::Void);
             if void.claim(dir)? {
-                remove(dir);
+                node.put_aside(id)?;
                 return Ok(false);
             }
             Record::read(dir)?.ok_or_else(|| io::Error::other("a record vanished"))?
         }
     };
     if record.phase == Phase::Void {
-        remove(dir);
+        node.put_aside(id)?;
         return Ok(false);
     }
     if record.phase.has_ended() {
@@ -61,7 +71,10 @@ fn one(node: &Arc<Node>, id: AllocationId, dir: &Path, boot_id: &str) -> io::Res
     }
     if record.boot_id != boot_id {
         // The reboot ended it. How long it ran until then nobody saw, so nothing more is claimed.
-        let ended = Record { phase: Phase::evicted(0), ..record };
+        let ended = Record {
+            phase: Phase::evicted(0),
+            ..record
+        };
         ended.replace(dir)?;
         node.table.put(ended);
         return Ok(false);
@@ -78,15 +91,4 @@ fn one(node: &Arc<Node>, id: AllocationId, dir: &Path, boot_id: &str) -> io::Res
             Ok(false)
         }
     }
-}
-
-/// A thin parent on its way out may still make a file there; then once more.
-fn remove(dir: &Path) {
-    for _ in 0..3 {
-        match fs::remove_dir_all(dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {}
-            _ => return,
-        }
-    }
-    tracing::warn!(dir = %dir.display(), "could not remove an unused directory");
 }

@@ -14,6 +14,10 @@ use super::Node;
 use crate::record::write_synced;
 
 const REMEMBERED: Duration = Duration::from_secs(30 * 24 * 3600);
+/// How directories are called in which nothing ever ran, and how long they are kept: longer than any process
+/// could be about to start in them.
+const ASIDE: &str = "aside-";
+const ASIDE_KEPT: Duration = Duration::from_secs(3600);
 /// The file is written anew when it has so many lines more than are remembered.
 const SLACK: usize = 10_000;
 
@@ -33,9 +37,19 @@ impl Tombstones {
             Err(error) => return Err(error),
         };
         // The last line may be cut short; it was then not yet believed.
-        let buried = text.lines().filter_map(|line| line.split_once(' ').and_then(|(id, at)| Some((id.parse().ok()?, at.parse().ok()?))));
-        let mut tombstones =
-            Tombstones { dir: dir.to_owned(), file: File::options().create(true).append(true).open(dir.join("tombstones"))?, buried: buried.collect(), lines: text.lines().count() };
+        let buried = text.lines().filter_map(|line| {
+            line.split_once(' ')
+                .and_then(|(id, at)| Some((id.parse().ok()?, at.parse().ok()?)))
+        });
+        let mut tombstones = Tombstones {
+            dir: dir.to_owned(),
+            file: File::options()
+                .create(true)
+                .append(true)
+                .open(dir.join("tombstones"))?,
+            buried: buried.collect(),
+            lines: text.lines().count(),
+        };
         tombstones.compact()?;
         Ok(tombstones)
     }
@@ -50,13 +64,21 @@ impl Tombstones {
         self.file.write_all(format!("{id} {at}\n").as_bytes())?;
         self.buried.insert(id, at);
         self.lines += 1;
-        if self.lines > self.buried.len() + SLACK { self.compact() } else { Ok(()) }
+        if self.lines > self.buried.len() + SLACK {
+            self.compact()
+        } else {
+            Ok(())
+        }
     }
 
     fn compact(&mut self) -> io::Result<()> {
         let oldest = now_s().saturating_sub(REMEMBERED.as_secs());
         self.buried.retain(|_, at| *at >= oldest);
-        let text: String = self.buried.iter().map(|(id, at)| format!("{id} {at}\n")).collect();
+        let text: String = self
+            .buried
+            .iter()
+            .map(|(id, at)| format!("{id} {at}\n"))
+            .collect();
         write_synced(&self.dir, "tombstones", text.as_bytes())?;
         self.file = File::options().append(true).open(self.dir.join("tombstones"))?;
         self.lines = self.buried.len();
@@ -65,7 +87,9 @@ impl Tombstones {
 }
 
 fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
 }
 
 impl Node {
@@ -82,7 +106,10 @@ impl Node {
         if self.is_buried(id) {
             return Ok(());
         }
-        self.tombstones.lock().unwrap_or_else(PoisonError::into_inner).bury(id)?;
+        self.tombstones
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .bury(id)?;
         self.table.remove(id);
         self.clear_away(id)
     }
@@ -101,9 +128,23 @@ impl Node {
             // Its age counts from the release.
             let _ = File::open(&kept).and_then(|kept| kept.set_modified(SystemTime::now()));
             // May be much, so nobody waits for it; what a crash leaves goes with the log.
-            self.runtime.spawn_blocking(move || fs::remove_dir_all(kept.join("tmp")));
+            self.runtime
+                .spawn_blocking(move || fs::remove_dir_all(kept.join("tmp")));
         }
         Ok(())
+    }
+
+    /// Takes a directory in which nothing may run out of the way of a later start.
+    ///
+    /// INVARIANT: it is moved, not removed: a thin parent may still be at work in it, and must find there that
+    /// the run is not its own. An emptied directory would let it claim a run that another then repeats.
+    pub(super) fn put_aside(&self, id: AllocationId) -> io::Result<()> {
+        let aside = self.dir.released().join(format!(
+            "{ASIDE}{id}-{}-{}",
+            std::process::id(),
+            crate::clock::boottime_ms()
+        ));
+        fs::rename(self.dir.allocation(id), aside)
     }
 
     /// Removes kept logs that are too old, and the oldest while there is too much of them.
@@ -112,13 +153,21 @@ impl Node {
         for entry in fs::read_dir(self.dir.released())? {
             let entry = entry?;
             let size = |name: &str| fs::metadata(entry.path().join(name)).map_or(0, |file| file.len());
-            kept.push((entry.metadata()?.modified()?, size("stdout") + size("stderr"), entry.path()));
+            kept.push((
+                entry.metadata()?.modified()?,
+                size("stdout") + size("stderr"),
+                entry.path(),
+            ));
         }
         kept.sort();
         let mut total: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
         for (released, bytes, path) in kept {
             let age = released.elapsed().unwrap_or_default();
-            if age > self.config.logs_kept || total > self.config.logs_kept_bytes {
+            let aside = path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(ASIDE));
+            let over = age > self.config.logs_kept || total > self.config.logs_kept_bytes;
+            if if aside { age > ASIDE_KEPT } else { over } {
                 fs::remove_dir_all(&path)?;
                 total -= bytes;
             }

@@ -60,7 +60,11 @@ impl Node {
                 return Some(format!("device {} is not here", slice.uuid));
             };
             if !device.isolation.contains_key(&order.isolation) {
-                return Some(format!("device {} cannot be {}", slice.uuid, order.isolation.as_str()));
+                return Some(format!(
+                    "device {} cannot be {}",
+                    slice.uuid,
+                    order.isolation.as_str()
+                ));
             }
             if order.isolation == Level::Exclusive && slice.compute_permille < 1000 {
                 return Some(format!("a slice of device {} cannot be exclusive", slice.uuid));
@@ -71,7 +75,12 @@ impl Node {
 
     fn spawn(&self, dir: &Path, order: Order) -> io::Result<u32> {
         let user_id = if self.isolation.root {
-            Some(self.users.lock().unwrap_or_else(PoisonError::into_inner).of(&order.tenant)?)
+            Some(
+                self.users
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .of(&order.tenant)?,
+            )
         } else {
             None
         };

@@ -25,14 +25,21 @@ pub(super) fn listen(node: &Arc<Node>) -> io::Result<()> {
     }
     // A socket's path is short; that of an open directory always is.
     let root = std::fs::File::open(node.dir.root())?;
-    let short = format!("/proc/self/fd/{}/agent.sock", std::os::fd::AsRawFd::as_raw_fd(&root));
+    let short = format!(
+        "/proc/self/fd/{}/agent.sock",
+        std::os::fd::AsRawFd::as_raw_fd(&root)
+    );
     let socket = UnixDatagram::bind(short)?;
     let node = node.clone();
     node.runtime.clone().spawn(async move {
         let mut text = [0; 64];
         loop {
-            let Ok(length) = socket.recv(&mut text).await else { continue };
-            let id = std::str::from_utf8(&text[..length]).ok().and_then(|text| text.parse().ok());
+            let Ok(length) = socket.recv(&mut text).await else {
+                continue;
+            };
+            let id = std::str::from_utf8(&text[..length])
+                .ok()
+                .and_then(|text| text.parse().ok());
             if let Some(id) = id {
                 refresh(&node, id);
             }
@@ -110,7 +117,10 @@ fn end_unfinished(dir: &Path, id: AllocationId, pid: i32) -> io::Result<Record> 
     tracing::warn!(allocation = %id, pid, phase = ?record.phase, "a thin parent left its run unfinished");
     cgroup::end(&record.cgroups, Duration::from_secs(5));
     let ran_ms = record.report().map_or(0, |report| report.ran_ms);
-    let ended = Record { phase: Phase::evicted(ran_ms), ..record };
+    let ended = Record {
+        phase: Phase::evicted(ran_ms),
+        ..record
+    };
     ended.replace(dir)?;
     Ok(ended)
 }

@@ -45,18 +45,39 @@ impl Bench {
     pub async fn with(term: Duration, arguments: &[&str]) -> Bench {
         let registry = Arc::new(MemoryRegistry::default());
         let authority = Arc::new(Authority::create().unwrap());
-        let mut config = HubConfig { term, ..HubConfig::default() };
-        let hub = Hub::bind(config.clone(), authority.clone(), registry.clone()).await.unwrap();
+        let mut config = HubConfig {
+            term,
+            ..HubConfig::default()
+        };
+        let hub = Hub::bind(config.clone(), authority.clone(), registry.clone())
+            .await
+            .unwrap();
         config.listen = hub.address();
-        let root = tempfile::Builder::new().prefix("agent-").tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let root = tempfile::Builder::new()
+            .prefix("agent-")
+            // Not below /tmp, which every job has one of its own, and where any user may come.
+            .tempdir_in("/var/tmp")
+            .unwrap();
         open_to_all(root.path(), 0o755);
         std::fs::create_dir(root.path().join("marks")).unwrap();
         open_to_all(&root.path().join("marks"), 0o777);
-        let ticket = JoinTicket { token: SecretText::new(registry.issue(1)), authority: authority.fingerprint() };
+        let ticket = JoinTicket {
+            token: SecretText::new(registry.issue(1)),
+            authority: authority.fingerprint(),
+        };
         std::fs::write(root.path().join("token"), ticket.write().reveal()).unwrap();
         let mut watcher = Watcher::of(&hub);
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        let mut bench = Bench { hub: Some(hub), registry, authority, root, node: NodeId(1), agent: None, config, arguments };
+        let mut bench = Bench {
+            hub: Some(hub),
+            registry,
+            authority,
+            root,
+            node: NodeId(1),
+            agent: None,
+            config,
+            arguments,
+        };
         bench.start_agent();
         watcher.whole(bench.node).await;
         bench.settled().await;
@@ -76,9 +97,20 @@ impl Bench {
     }
 
     pub fn start_agent(&mut self) {
-        let log = std::fs::File::options().create(true).append(true).open(self.root.path().join("agent.log")).unwrap();
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.root.path().join("agent.log"))
+            .unwrap();
         let child = Command::new(AGENT)
-            .args(["run", "--name", "bench", "--server", &self.config.listen.to_string(), "--state-dir"])
+            .args([
+                "run",
+                "--name",
+                "bench",
+                "--server",
+                &self.config.listen.to_string(),
+                "--state-dir",
+            ])
             .arg(self.state_dir())
             .arg("--join-token-file")
             .arg(self.root.path().join("token"))
@@ -129,7 +161,10 @@ impl Bench {
             tenant: "acme".into(),
             attempt: 1,
             command: ["sh", "-c", script].map(String::from).into(),
-            env: vec![("MARKS".into(), self.root.path().join("marks").display().to_string())],
+            env: vec![(
+                "MARKS".into(),
+                self.root.path().join("marks").display().to_string(),
+            )],
             secrets: vec![],
             workdir: None,
             devices: vec![],
@@ -164,7 +199,11 @@ impl Bench {
     pub async fn log(&self, id: AllocationId, stream: LogStream) -> String {
         let mut all = Vec::new();
         loop {
-            let chunk = self.hub().read_log(self.node, id, stream, all.len() as u64, 65536, 2000).await.unwrap();
+            let chunk = self
+                .hub()
+                .read_log(self.node, id, stream, all.len() as u64, 65536, 2000)
+                .await
+                .unwrap();
             all.extend(chunk.bytes);
             if chunk.end {
                 return String::from_utf8_lossy(&all).into_owned();
@@ -173,7 +212,8 @@ impl Bench {
     }
 
     pub fn marks(&self, id: AllocationId) -> usize {
-        std::fs::read_to_string(self.root.path().join("marks").join(id.to_string())).map_or(0, |text| text.lines().count())
+        std::fs::read_to_string(self.root.path().join("marks").join(id.to_string()))
+            .map_or(0, |text| text.lines().count())
     }
 
     pub fn agent_log(&self) -> String {
@@ -214,7 +254,9 @@ pub fn open_to_all(path: &Path, mode: u32) {
 /// Thin parents whose directory is below `root`.
 pub fn processes_under(root: &Path) -> Vec<i32> {
     let root = root.display().to_string();
-    let ids = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let ids = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     ids.filter(|pid: &i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).replace('\0', " ");
@@ -225,9 +267,13 @@ pub fn processes_under(root: &Path) -> Vec<i32> {
 
 /// Whether any process has this text in its arguments.
 pub fn any_process_with(text: &str) -> bool {
-    std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).any(|entry| {
-        std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| String::from_utf8_lossy(&line).contains(text))
-    })
+    std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(Result::ok)
+        .any(|entry| {
+            std::fs::read(entry.path().join("cmdline"))
+                .is_ok_and(|line| String::from_utf8_lossy(&line).contains(text))
+        })
 }
 
 pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {

@@ -25,10 +25,13 @@ impl Fixture for Real {
     }
 
     fn order(&self, allocation: AllocationId, work: Work) -> Order {
-        self.0.order(allocation, &match work {
-            Work::Short => MARK.to_owned(),
-            Work::Long => format!("{MARK}; sleep 60"),
-        })
+        self.0.order(
+            allocation,
+            &match work {
+                Work::Short => MARK.to_owned(),
+                Work::Long => format!("{MARK}; sleep 60"),
+            },
+        )
     }
 
     async fn runs(&self, allocation: AllocationId) -> u32 {

@@ -9,28 +9,58 @@ use tenure_engine::Engine;
 use crate::bench::{Bench, fresh, has_ended, is_running};
 
 fn exited(exit_code: i32) -> RunState {
-    RunState::Exited { exit_code: Some(exit_code), signal: None, by: None }
+    RunState::Exited {
+        exit_code: Some(exit_code),
+        signal: None,
+        by: None,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn codes_signals_and_logs() {
     let bench = Bench::new().await;
     for code in [0, 1, 77, 255] {
-        assert_eq!(bench.run(bench.order(fresh(), &format!("exit {code}"))).await.state, exited(code));
+        assert_eq!(
+            bench
+                .run(bench.order(fresh(), &format!("exit {code}")))
+                .await
+                .state,
+            exited(code)
+        );
     }
     let state = bench.run(bench.order(fresh(), "kill -SEGV $$")).await.state;
-    assert_eq!(state, RunState::Exited { exit_code: None, signal: Some(11), by: None });
+    assert_eq!(
+        state,
+        RunState::Exited {
+            exit_code: None,
+            signal: Some(11),
+            by: None
+        }
+    );
 
     let id = fresh();
-    let report = bench.run(bench.order(id, "echo out; echo err >&2; sleep 0.2; echo more; printf '\\033[1m\\377'")).await;
+    let report = bench
+        .run(bench.order(
+            id,
+            "echo out; echo err >&2; sleep 0.2; echo more; printf '\\033[1m\\377'",
+        ))
+        .await;
     assert_eq!(report.state, exited(0));
     assert!((180..5000).contains(&report.ran_ms), "{} ms", report.ran_ms);
-    assert!(bench.log(id, LogStream::Stdout).await.starts_with("out\nmore\n\u{1b}[1m"));
+    assert!(
+        bench
+            .log(id, LogStream::Stdout)
+            .await
+            .starts_with("out\nmore\n\u{1b}[1m")
+    );
     assert_eq!(bench.log(id, LogStream::Stderr).await, "err\n");
     // The log outlives the release.
     bench.hub().release(bench.node, id).await.unwrap();
     assert_eq!(bench.log(id, LogStream::Stderr).await, "err\n");
-    let absent = bench.hub().read_log(bench.node, fresh(), LogStream::Stdout, 0, 10, 0).await;
+    let absent = bench
+        .hub()
+        .read_log(bench.node, fresh(), LogStream::Stdout, 0, 10, 0)
+        .await;
     assert!(absent.is_err());
 }
 
@@ -39,21 +69,53 @@ async fn environment_and_directory_are_clean() {
     let bench = Bench::new().await;
     let id = fresh();
     let mut order = bench.order(id, "env | sort; echo; pwd; echo $0; ulimit -c; id -u; cat /proc/self/status | grep -E 'NoNewPrivs|CapEff|CapBnd'; ls /proc/self/fd");
-    order.env = vec![("MINE".into(), "a b\n\"c\"".into()), ("LANG".into(), "de_DE.UTF-8".into())];
+    order.env = vec![
+        ("MINE".into(), "a b\n\"c\"".into()),
+        ("LANG".into(), "de_DE.UTF-8".into()),
+    ];
     assert_eq!(bench.run(order).await.state, exited(0));
     let log = bench.log(id, LogStream::Stdout).await;
     let (environment, rest) = log.split_once("\n\n").unwrap();
-    let mut names: Vec<&str> = environment.lines().filter_map(|line| line.split_once('=')).map(|(name, _)| name).collect();
+    let mut names: Vec<&str> = environment
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .map(|(name, _)| name)
+        .collect();
     names.retain(|name| *name != "PWD" && *name != "OLDPWD" && *name != "SHLVL" && *name != "_");
-    assert_eq!(names, ["HOME", "LANG", "MINE", "PATH", "TENURE_ALLOCATION", "TENURE_ATTEMPT", "TENURE_DEVICES", "TENURE_JOB", "TENURE_JOB_NAME", "TMPDIR"]);
+    assert_eq!(
+        names,
+        [
+            "HOME",
+            "LANG",
+            "MINE",
+            "PATH",
+            "TENURE_ALLOCATION",
+            "TENURE_ATTEMPT",
+            "TENURE_DEVICES",
+            "TENURE_JOB",
+            "TENURE_JOB_NAME",
+            "TMPDIR"
+        ]
+    );
     assert!(environment.contains("LANG=de_DE.UTF-8"));
     assert!(environment.contains(&format!("TENURE_ALLOCATION={id}")));
     let lines: Vec<&str> = rest.lines().collect();
     assert_eq!(&lines[..4], ["/tmp", "sh", "0", "200000"]);
     assert!(lines.contains(&"NoNewPrivs:\t1"), "{rest}");
-    assert!(lines.contains(&"CapEff:\t0000000000000000") && lines.contains(&"CapBnd:\t0000000000000000"), "{rest}");
+    assert!(
+        lines.contains(&"CapEff:\t0000000000000000") && lines.contains(&"CapBnd:\t0000000000000000"),
+        "{rest}"
+    );
     // Standard descriptors, and the one `ls` opened.
-    assert_eq!(lines.iter().filter(|line| line.parse::<u32>().is_ok_and(|fd| fd < 100)).skip(1).count(), 4, "{rest}");
+    assert_eq!(
+        lines
+            .iter()
+            .filter(|line| line.parse::<u32>().is_ok_and(|fd| fd < 100))
+            .skip(1)
+            .count(),
+        4,
+        "{rest}"
+    );
 
     let id = fresh();
     let mut order = bench.order(id, "pwd");
@@ -72,8 +134,17 @@ async fn what_cannot_start_says_why() {
     let mut refused = bench.order(fresh(), "");
     refused.command = vec!["/etc/passwd".into()];
     let mut device = bench.order(fresh(), "true");
-    device.devices = vec![tenure_api::channel::DeviceSlice { uuid: "GPU-none".into(), vram_mib: 1, compute_permille: 1 }];
-    for (order, word) in [(missing, "not found"), (directory, "/no/such"), (refused, "denied"), (device, "GPU-none")] {
+    device.devices = vec![tenure_api::channel::DeviceSlice {
+        uuid: "GPU-none".into(),
+        vram_mib: 1,
+        compute_permille: 1,
+    }];
+    for (order, word) in [
+        (missing, "not found"),
+        (directory, "/no/such"),
+        (refused, "denied"),
+        (device, "GPU-none"),
+    ] {
         match bench.run(order).await.state {
             RunState::NotStarted { why } => assert!(why.contains(word), "{why}"),
             other => panic!("{word}: {other:?}"),
@@ -87,12 +158,26 @@ async fn the_run_time_limit_holds() {
     let mut order = bench.order(fresh(), "sleep 60");
     (order.run_time_s, order.grace_s) = (1, 5);
     let report = bench.run(order).await;
-    assert_eq!(report.state, RunState::Exited { exit_code: None, signal: Some(15), by: Some(StopReason::RunTime) });
+    assert_eq!(
+        report.state,
+        RunState::Exited {
+            exit_code: None,
+            signal: Some(15),
+            by: Some(StopReason::RunTime)
+        }
+    );
     assert!((1000..3000).contains(&report.ran_ms), "{}", report.ran_ms);
     let mut order = bench.order(fresh(), "trap '' TERM; while :; do sleep 0.1; done");
     (order.run_time_s, order.grace_s) = (1, 1);
     let report = bench.run(order).await;
-    assert_eq!(report.state, RunState::Exited { exit_code: None, signal: Some(9), by: Some(StopReason::RunTime) });
+    assert_eq!(
+        report.state,
+        RunState::Exited {
+            exit_code: None,
+            signal: Some(9),
+            by: Some(StopReason::RunTime)
+        }
+    );
     assert!((2000..4500).contains(&report.ran_ms), "{}", report.ran_ms);
 }
 
@@ -100,7 +185,10 @@ async fn the_run_time_limit_holds() {
 async fn logs_are_cut_at_their_size_and_the_job_goes_on() {
     let bench = Bench::with(Duration::from_secs(60), &["--log-bytes-max", "100000"]).await;
     let id = fresh();
-    let state = bench.run(bench.order(id, "yes | head -c 5000000; echo done >&2")).await.state;
+    let state = bench
+        .run(bench.order(id, "yes | head -c 5000000; echo done >&2"))
+        .await
+        .state;
     assert_eq!(state, exited(0));
     let log = bench.log(id, LogStream::Stdout).await;
     assert!((100_000..100_200).contains(&log.len()), "{}", log.len());
@@ -113,17 +201,31 @@ async fn logs_are_followed_and_run_time_is_reported() {
     let bench = Bench::new().await;
     let mut watcher = bench.watch();
     let id = fresh();
-    bench.start(bench.order(id, "sleep 0.7; echo late; sleep 60")).await;
+    bench
+        .start(bench.order(id, "sleep 0.7; echo late; sleep 60"))
+        .await;
     watcher.state(id, is_running).await;
     let started = Instant::now();
-    let chunk = bench.hub().read_log(bench.node, id, LogStream::Stdout, 0, 100, 10_000).await.unwrap();
+    let chunk = bench
+        .hub()
+        .read_log(bench.node, id, LogStream::Stdout, 0, 100, 10_000)
+        .await
+        .unwrap();
     assert_eq!((chunk.bytes.as_slice(), chunk.end), (b"late\n".as_slice(), false));
     assert!(started.elapsed() > Duration::from_millis(300));
-    let chunk = bench.hub().read_log(bench.node, id, LogStream::Stdout, 5, 100, 0).await.unwrap();
+    let chunk = bench
+        .hub()
+        .read_log(bench.node, id, LogStream::Stdout, 5, 100, 0)
+        .await
+        .unwrap();
     assert!(chunk.bytes.is_empty() && !chunk.end);
     // Metered at least every ten seconds while it runs.
     let report = watcher.report(id, is_running).await;
     assert!((5_000..12_000).contains(&report.ran_ms), "{}", report.ran_ms);
-    bench.hub().stop(bench.node, id, StopReason::Cancelled, 1).await.unwrap();
+    bench
+        .hub()
+        .stop(bench.node, id, StopReason::Cancelled, 1)
+        .await
+        .unwrap();
     watcher.report(id, has_ended).await;
 }

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use tenure_api::channel::RunState;
 use tenure_domain::workload::job::StopReason;
 
-use crate::bench::{Bench, MARK, any_process_with, eventually, fresh, has_ended, is_running, processes_under};
+use crate::bench::{
+    Bench, MARK, any_process_with, eventually, fresh, has_ended, is_running, processes_under,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_server_jobs_end_with_the_lease() {
@@ -13,7 +15,12 @@ async fn without_a_server_jobs_end_with_the_lease() {
     let mut watcher = bench.watch();
     let id = fresh();
     let tag = format!("leased-{id}");
-    bench.start(bench.order(id, &format!("trap '' TERM; {MARK}; while :; do sleep 0.1; done; : {tag}"))).await;
+    bench
+        .start(bench.order(
+            id,
+            &format!("trap '' TERM; {MARK}; while :; do sleep 0.1; done; : {tag}"),
+        ))
+        .await;
     watcher.state(id, is_running).await;
     // Heartbeats keep it going past its first term.
     tokio::time::sleep(Duration::from_secs(4)).await;
@@ -27,7 +34,16 @@ async fn without_a_server_jobs_end_with_the_lease() {
     bench.restart_hub().await;
     let mut watcher = bench.watch();
     let state = watcher.state(id, has_ended).await;
-    assert!(matches!(state, RunState::Exited { by: Some(StopReason::Evicted), .. }), "{state:?}");
+    assert!(
+        matches!(
+            state,
+            RunState::Exited {
+                by: Some(StopReason::Evicted),
+                ..
+            }
+        ),
+        "{state:?}"
+    );
     assert_eq!(bench.marks(id), 1);
 }
 
@@ -37,15 +53,33 @@ async fn without_an_agent_too() {
     let mut watcher = bench.watch();
     let id = fresh();
     let tag = format!("orphan-{id}");
-    bench.start(bench.order(id, &format!("while :; do sleep 0.1; done; : {tag}"))).await;
+    bench
+        .start(bench.order(id, &format!("while :; do sleep 0.1; done; : {tag}")))
+        .await;
     watcher.state(id, is_running).await;
     bench.kill_agent();
     let lost = Instant::now();
     eventually("it ended", || !any_process_with(&tag)).await;
-    assert!(lost.elapsed() < Duration::from_millis(3300), "{:?}", lost.elapsed());
-    eventually("its parent ended", || processes_under(&bench.state_dir()).is_empty()).await;
+    assert!(
+        lost.elapsed() < Duration::from_millis(3300),
+        "{:?}",
+        lost.elapsed()
+    );
+    eventually("its parent ended", || {
+        processes_under(&bench.state_dir()).is_empty()
+    })
+    .await;
     let mut watcher = bench.watch();
     bench.start_agent();
     let state = watcher.state(id, has_ended).await;
-    assert!(matches!(state, RunState::Exited { by: Some(StopReason::Evicted), .. }), "{state:?}");
+    assert!(
+        matches!(
+            state,
+            RunState::Exited {
+                by: Some(StopReason::Evicted),
+                ..
+            }
+        ),
+        "{state:?}"
+    );
 }

@@ -16,7 +16,9 @@ async fn a_new_agent_adopts_what_runs_and_what_ended() {
     let (mut watcher, mut other) = (bench.watch(), bench.watch());
     let (long, short) = (fresh(), fresh());
     bench.start(bench.order(long, &format!("{MARK}; sleep 60"))).await;
-    bench.start(bench.order(short, &format!("{MARK}; sleep 1; exit 9"))).await;
+    bench
+        .start(bench.order(short, &format!("{MARK}; sleep 1; exit 9")))
+        .await;
     watcher.state(long, is_running).await;
     other.state(short, is_running).await;
     bench.kill_agent();
@@ -25,13 +27,28 @@ async fn a_new_agent_adopts_what_runs_and_what_ended() {
     let restarted = Instant::now();
     bench.start_agent();
     let whole = watcher.whole(bench.node).await;
-    assert!(restarted.elapsed() < Duration::from_secs(3), "adopted in {:?}", restarted.elapsed());
+    assert!(
+        restarted.elapsed() < Duration::from_secs(3),
+        "adopted in {:?}",
+        restarted.elapsed()
+    );
     let of = |id| whole.iter().find(|report| report.allocation == id).unwrap();
     assert!(is_running(&of(long).state) && of(long).ran_ms >= 1500);
-    assert_eq!(of(short).state, RunState::Exited { exit_code: Some(9), signal: None, by: None });
+    assert_eq!(
+        of(short).state,
+        RunState::Exited {
+            exit_code: Some(9),
+            signal: None,
+            by: None
+        }
+    );
     assert!((900..1500).contains(&of(short).ran_ms), "{}", of(short).ran_ms);
     bench.settled().await;
-    bench.hub().stop(bench.node, long, StopReason::Cancelled, 1).await.unwrap();
+    bench
+        .hub()
+        .stop(bench.node, long, StopReason::Cancelled, 1)
+        .await
+        .unwrap();
     watcher.state(long, has_ended).await;
     assert_eq!((bench.marks(long), bench.marks(short)), (1, 1));
 }
@@ -42,13 +59,27 @@ async fn a_thin_parent_that_dies_takes_its_job_along() {
     let mut watcher = bench.watch();
     let id = fresh();
     let tag = format!("bereft-{id}");
-    bench.start(bench.order(id, &format!("while :; do sleep 0.1; done; : {tag}"))).await;
+    bench
+        .start(bench.order(id, &format!("while :; do sleep 0.1; done; : {tag}")))
+        .await;
     watcher.state(id, is_running).await;
     let parents = processes_under(&bench.state_dir());
     assert_eq!(parents.len(), 2, "the thin parent and the job's first process");
-    std::process::Command::new("kill").args(["-9", &parents.iter().min().unwrap().to_string()]).status().unwrap();
+    std::process::Command::new("kill")
+        .args(["-9", &parents.iter().min().unwrap().to_string()])
+        .status()
+        .unwrap();
     let state = watcher.state(id, has_ended).await;
-    assert!(matches!(state, RunState::Exited { by: Some(StopReason::Evicted), .. }), "{state:?}");
+    assert!(
+        matches!(
+            state,
+            RunState::Exited {
+                by: Some(StopReason::Evicted),
+                ..
+            }
+        ),
+        "{state:?}"
+    );
     assert!(!crate::bench::any_process_with(&tag));
 }
 
@@ -75,20 +106,35 @@ async fn a_new_boot_ends_what_the_old_one_ran() {
     }
     bench.kill_agent();
     for pid in processes_under(&bench.state_dir()) {
-        let _ = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+        let _ = std::process::Command::new("kill")
+            .args(["-9", &pid.to_string()])
+            .status();
     }
     // As a reboot leaves it: another boot id, a process number given to somebody else, half a file.
     let path = bench.state_dir().join(format!("allocations/{id}/state.json"));
     let text = std::fs::read_to_string(&path).unwrap();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     std::fs::write(&path, text.replace(boot.trim(), "another-boot")).unwrap();
-    std::fs::write(bench.state_dir().join(format!("allocations/{half}/state.json")), "{\"allo").unwrap();
+    std::fs::write(
+        bench.state_dir().join(format!("allocations/{half}/state.json")),
+        "{\"allo",
+    )
+    .unwrap();
     let mut watcher = bench.watch();
     bench.start_agent();
     let whole = watcher.whole(bench.node).await;
     for id in [id, half] {
         let report = whole.iter().find(|report| report.allocation == id).unwrap();
-        assert!(matches!(report.state, RunState::Exited { by: Some(StopReason::Evicted), .. }), "{report:?}");
+        assert!(
+            matches!(
+                report.state,
+                RunState::Exited {
+                    by: Some(StopReason::Evicted),
+                    ..
+                }
+            ),
+            "{report:?}"
+        );
     }
 }
 
@@ -98,14 +144,20 @@ async fn servers_come_and_go() {
     let (mut watcher, mut other) = (bench.watch(), bench.watch());
     let (long, short) = (fresh(), fresh());
     bench.start(bench.order(long, &format!("{MARK}; sleep 60"))).await;
-    bench.start(bench.order(short, &format!("{MARK}; sleep 0.5"))).await;
+    bench
+        .start(bench.order(short, &format!("{MARK}; sleep 0.5")))
+        .await;
     watcher.state(long, is_running).await;
     other.state(short, is_running).await;
     for _ in 0..5 {
         bench.restart_hub().await;
         let mut watcher = bench.watch();
         let whole = watcher.whole(bench.node).await;
-        assert!(whole.iter().any(|report| report.allocation == long && is_running(&report.state)));
+        assert!(
+            whole
+                .iter()
+                .any(|report| report.allocation == long && is_running(&report.state))
+        );
         tokio::time::sleep(Duration::from_millis(150)).await;
     }
     let mut watcher = bench.watch();
@@ -119,7 +171,10 @@ async fn servers_come_and_go() {
 /// what ended is released.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_at_random_every_job_runs_once() {
-    let kills: u64 = std::env::var("TENURE_AGENT_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(50);
+    let kills: u64 = std::env::var("TENURE_AGENT_KILLS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(50);
     let mut bench = Bench::with(Duration::from_secs(20), &[]).await;
     let mut seen = bench.hub().subscribe();
     let mut intended: BTreeSet<AllocationId> = BTreeSet::new();
@@ -136,7 +191,11 @@ async fn killed_at_random_every_job_runs_once() {
     let mut kill_at = Instant::now() + Duration::from_millis(50);
     let deadline = Instant::now() + Duration::from_secs(60 + kills);
     while killed < kills || !intended.is_empty() {
-        assert!(Instant::now() < deadline, "{} jobs have not ended: {intended:?}", intended.len());
+        assert!(
+            Instant::now() < deadline,
+            "{} jobs have not ended: {intended:?}",
+            intended.len()
+        );
         if killed < kills && Instant::now() >= kill_at {
             bench.kill_agent();
             bench.start_agent();
@@ -151,14 +210,29 @@ async fn killed_at_random_every_job_runs_once() {
         // Said again until it is reported, as after any doubt.
         for &id in &intended {
             let script = format!("{MARK}; sleep 0.{}", id.0 % 4);
-            let _ = tokio::time::timeout(Duration::from_millis(200), bench.hub().start(bench.node, bench.order(id, &script))).await;
+            let _ = tokio::time::timeout(
+                Duration::from_millis(200),
+                bench.hub().start(bench.node, bench.order(id, &script)),
+            )
+            .await;
         }
         while let Ok(Some(seen)) = tokio::time::timeout(Duration::from_millis(15), seen.recv()).await {
-            let Seen::Report { allocations, .. } = seen else { continue };
+            let Seen::Report { allocations, .. } = seen else {
+                continue;
+            };
             for report in allocations.iter().filter(|report| has_ended(&report.state)) {
                 let id = report.allocation;
-                let log = std::fs::read_to_string(bench.state_dir().join(format!("allocations/{id}/stderr"))).unwrap_or_default();
-                assert_eq!(report.state, RunState::Exited { exit_code: Some(0), signal: None, by: None }, "{report:?} {log}");
+                let log = std::fs::read_to_string(bench.state_dir().join(format!("allocations/{id}/stderr")))
+                    .unwrap_or_default();
+                assert_eq!(
+                    report.state,
+                    RunState::Exited {
+                        exit_code: Some(0),
+                        signal: None,
+                        by: None
+                    },
+                    "{report:?} {log}"
+                );
                 intended.remove(&id);
                 ended.insert(id);
                 let _ = bench.hub().release(bench.node, id).await;

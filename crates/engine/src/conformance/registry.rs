@@ -42,7 +42,12 @@ impl MemoryRegistry {
     }
 
     pub fn keys_of(&self, node: NodeId) -> Vec<Digest> {
-        self.inner().keys.iter().filter(|(_, of)| **of == node).map(|(key, _)| *key).collect()
+        self.inner()
+            .keys
+            .iter()
+            .filter(|(_, of)| **of == node)
+            .map(|(key, _)| *key)
+            .collect()
     }
 
     /// How many joins were taken.
@@ -56,7 +61,10 @@ impl Registry for MemoryRegistry {
     async fn join(&self, token: &str, _name: &str, key: Digest) -> Result<NodeId, Refusal> {
         let mut inner = self.inner();
         if !inner.tokens.remove(token) {
-            return Err(Refusal::new(Code::BadJoinToken, "the join token is unknown, used or expired"));
+            return Err(Refusal::new(
+                Code::BadJoinToken,
+                "the join token is unknown, used or expired",
+            ));
         }
         inner.nodes += 1;
         inner.joins += 1;

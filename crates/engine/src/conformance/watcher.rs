@@ -18,12 +18,16 @@ pub struct Watcher {
 
 impl Watcher {
     pub fn of(engine: &dyn Engine) -> Watcher {
-        Watcher { seen: engine.subscribe(), patience: PATIENCE }
+        Watcher {
+            seen: engine.subscribe(),
+            patience: PATIENCE,
+        }
     }
 
     pub async fn next(&mut self) -> Seen {
         let next = tokio::time::timeout(self.patience, self.seen.recv()).await;
-        next.expect("nothing more was seen in time").expect("the engine ended")
+        next.expect("nothing more was seen in time")
+            .expect("the engine ended")
     }
 
     /// What is seen within `time`.
@@ -39,7 +43,10 @@ impl Watcher {
     pub async fn until<T>(&mut self, mut wanted: impl FnMut(&Seen) -> Option<T>) -> T {
         let deadline = tokio::time::Instant::now() + self.patience;
         loop {
-            assert!(tokio::time::Instant::now() < deadline, "what was expected was not seen in time");
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "what was expected was not seen in time"
+            );
             if let Some(found) = wanted(&self.next().await) {
                 return found;
             }
@@ -49,9 +56,10 @@ impl Watcher {
     /// The next report of an allocation whose state is as wanted.
     pub async fn report(&mut self, id: AllocationId, wanted: impl Fn(&RunState) -> bool) -> AllocationReport {
         self.until(|seen| match seen {
-            Seen::Report { allocations, .. } => {
-                allocations.iter().find(|report| report.allocation == id && wanted(&report.state)).cloned()
-            }
+            Seen::Report { allocations, .. } => allocations
+                .iter()
+                .find(|report| report.allocation == id && wanted(&report.state))
+                .cloned(),
             _ => None,
         })
         .await
@@ -64,7 +72,11 @@ impl Watcher {
     /// The next whole report.
     pub async fn whole(&mut self, of: NodeId) -> Vec<AllocationReport> {
         self.until(|seen| match seen {
-            Seen::Report { node, whole: true, allocations } if *node == of => Some(allocations.clone()),
+            Seen::Report {
+                node,
+                whole: true,
+                allocations,
+            } if *node == of => Some(allocations.clone()),
             _ => None,
         })
         .await

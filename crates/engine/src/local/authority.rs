@@ -49,7 +49,11 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let certificate = params.self_signed(&key)?;
         let (certificate_pem, certificate) = (certificate.pem(), certificate.der().clone());
-        Ok(Authority { issuer: Issuer::new(params, key), certificate, certificate_pem })
+        Ok(Authority {
+            issuer: Issuer::new(params, key),
+            certificate,
+            certificate_pem,
+        })
     }
 
     /// The authority that `to_pem` wrote.
@@ -60,12 +64,19 @@ impl Authority {
             return Err(AuthorityError::KeyMismatch);
         }
         let issuer = Issuer::from_ca_cert_pem(certificate_pem, key)?;
-        Ok(Authority { issuer, certificate, certificate_pem: certificate_pem.to_owned() })
+        Ok(Authority {
+            issuer,
+            certificate,
+            certificate_pem: certificate_pem.to_owned(),
+        })
     }
 
     /// The certificate, and the key to be kept where only the server reads.
     pub fn to_pem(&self) -> (String, SecretText) {
-        (self.certificate_pem.clone(), SecretText::new(self.issuer.key().serialize_pem()))
+        (
+            self.certificate_pem.clone(),
+            SecretText::new(self.issuer.key().serialize_pem()),
+        )
     }
 
     pub fn certificate(&self) -> &CertificateDer<'static> {
@@ -124,7 +135,8 @@ pub(super) fn digest(bytes: &[u8]) -> Digest {
 
 /// The SHA-256 of a certificate's public key info.
 pub(super) fn key_of(certificate: &CertificateDer<'_>) -> Result<Digest, AuthorityError> {
-    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|e| AuthorityError::Malformed(e.to_string()))?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate)
+        .map_err(|e| AuthorityError::Malformed(e.to_string()))?;
     Ok(digest(parsed.public_key().raw))
 }
 

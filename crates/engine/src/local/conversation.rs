@@ -7,7 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
-use tenure_api::channel::{AllocationReport, BadFrame, FromAgent, FromServer, MAX_JOIN_FRAME, MAX_REPORTS, Reader, RunState};
+use tenure_api::channel::{
+    AllocationReport, BadFrame, FromAgent, FromServer, MAX_JOIN_FRAME, MAX_REPORTS, Reader, RunState,
+};
 use tenure_domain::id::NodeId;
 use tenure_domain::name;
 use tenure_domain::tenancy::key::Digest;
@@ -36,13 +38,24 @@ type Incoming = FrameReader<ReadHalf<TlsStream<TcpStream>>>;
 type OutgoingFrames = FrameWriter<WriteHalf<TlsStream<TcpStream>>>;
 
 /// Shakes hands and sorts strangers from nodes.
-pub(super) async fn meet(inner: Arc<Inner>, acceptor: TlsAcceptor, stream: TcpStream, from: SocketAddr, stranger: OwnedSemaphorePermit) {
+pub(super) async fn meet(
+    inner: Arc<Inner>,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    from: SocketAddr,
+    stranger: OwnedSemaphorePermit,
+) {
     let patience = inner.config.handshake;
     let Ok(Ok(stream)) = timeout(patience, acceptor.accept(stream)).await else {
         tracing::debug!(%from, "no TLS handshake");
         return;
     };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).map(|c| c.clone().into_owned());
+    let certificate = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .and_then(|chain| chain.first())
+        .map(|c| c.clone().into_owned());
     let (read, write) = tokio::io::split(stream);
     let mut writer = FrameWriter::new(write);
     let Some(certificate) = certificate else {
@@ -62,7 +75,14 @@ pub(super) async fn meet(inner: Arc<Inner>, acceptor: TlsAcceptor, stream: TcpSt
                 drop(stranger);
                 converse(&inner, greeting, reader, writer, from).await;
             }
-            Err(_) => part(&mut writer, &Bye::new("full", "the server has as many connections as it takes"), from).await,
+            Err(_) => {
+                part(
+                    &mut writer,
+                    &Bye::new("full", "the server has as many connections as it takes"),
+                    from,
+                )
+                .await
+            }
         },
         Ok(Err(bye)) => part(&mut writer, &bye, from).await,
         Err(_) => part(&mut writer, &Bye::new("silent", "nothing was said in time"), from).await,
@@ -86,10 +106,20 @@ async fn join<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
 ) -> Result<NodeId, Bye> {
     let (token, name, csr_pem) = match reader.next().await.map_err(bad_frame)? {
         FromAgent::Join { token, name, csr_pem } => (token, name, csr_pem),
-        _ => return Err(Bye::new("unexpected", "without a certificate only a join is taken")),
+        _ => {
+            return Err(Bye::new(
+                "unexpected",
+                "without a certificate only a join is taken",
+            ));
+        }
     };
     name::check(&name, "/name").map_err(|refusal| Bye::new(refusal.code.as_str(), refusal.sentence))?;
-    let invalid = |error: super::AuthorityError| Bye::new("invalid_request", format!("the certificate request is not valid: {error}"));
+    let invalid = |error: super::AuthorityError| {
+        Bye::new(
+            "invalid_request",
+            format!("the certificate request is not valid: {error}"),
+        )
+    };
     let key = key_of_request(&csr_pem).map_err(invalid)?;
     // Checked before the token is spent: the request must be signed with its own key.
     inner.authority.sign_node(&csr_pem, NodeId(0)).map_err(invalid)?;
@@ -104,7 +134,11 @@ async fn join<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     };
     let certificate_pem = inner.authority.sign_node(&csr_pem, node).map_err(invalid)?;
     let (authority_pem, _) = inner.authority.to_pem();
-    let joined = FromServer::Joined { node, certificate_pem, authority_pem };
+    let joined = FromServer::Joined {
+        node,
+        certificate_pem,
+        authority_pem,
+    };
     writer.send(&joined).await.map_err(bad_frame)?;
     Ok(node)
 }
@@ -117,25 +151,49 @@ struct Greeting {
 }
 
 /// Whose certificate it is, and its first words.
-async fn greet(inner: &Inner, certificate: &CertificateDer<'_>, reader: &mut Incoming) -> Result<Greeting, Bye> {
+async fn greet(
+    inner: &Inner,
+    certificate: &CertificateDer<'_>,
+    reader: &mut Incoming,
+) -> Result<Greeting, Bye> {
     let unknown = || Bye::new("unknown_key", "the key of this certificate is unknown or revoked");
     let key = key_of(certificate).map_err(|_| unknown())?;
     let node = inner.registry.node_of(&key).await.ok_or_else(unknown)?;
     match reader.next().await.map_err(bad_frame)? {
-        FromAgent::Hello { agent_version, boot_id, uptime_ms } => {
+        FromAgent::Hello {
+            agent_version,
+            boot_id,
+            uptime_ms,
+        } => {
             let sound = |text: &str| !text.is_empty() && name::check_text(text, 100, "/hello").is_ok();
             if !sound(&agent_version) || !sound(&boot_id) {
                 return Err(Bye::new("invalid_hello", "version and boot id are short texts"));
             }
             inner.check_boot(node, &boot_id, uptime_ms)?;
-            Ok(Greeting { node, key, agent_version, boot_id })
+            Ok(Greeting {
+                node,
+                key,
+                agent_version,
+                boot_id,
+            })
         }
         _ => Err(Bye::new("unexpected", "a conversation opens with hello")),
     }
 }
 
-async fn converse(inner: &Inner, greeting: Greeting, reader: Incoming, mut writer: OutgoingFrames, from: SocketAddr) {
-    let Greeting { node, key, agent_version, boot_id } = greeting;
+async fn converse(
+    inner: &Inner,
+    greeting: Greeting,
+    reader: Incoming,
+    mut writer: OutgoingFrames,
+    from: SocketAddr,
+) {
+    let Greeting {
+        node,
+        key,
+        agent_version,
+        boot_id,
+    } = greeting;
     let (link, queued) = Link::new(node, boot_id.clone());
     let link = Arc::new(link);
     if let Err(bye) = inner.take_over(node, &link).await {
@@ -143,9 +201,16 @@ async fn converse(inner: &Inner, greeting: Greeting, reader: Incoming, mut write
     }
     tracing::info!(%node, %from, agent_version, "a node connected");
     inner.registry.retire_old_keys(node, key).await;
-    inner.emit(Seen::Joined { node, boot_id, agent_version }).await;
+    inner
+        .emit(Seen::Joined {
+            node,
+            boot_id,
+            agent_version,
+        })
+        .await;
     let term_ms = inner.config.term.as_millis() as u64;
-    link.say(Outgoing::Message(FromServer::Welcome { node, term_ms }, None)).await;
+    link.say(Outgoing::Message(FromServer::Welcome { node, term_ms }, None))
+        .await;
 
     let listening = listen(inner, node, key, &link, reader);
     let writing = write(writer, queued);
@@ -217,19 +282,34 @@ async fn listen(inner: &Inner, node: NodeId, key: Digest, link: &Link, mut reade
     }
 }
 
-async fn take(inner: &Inner, node: NodeId, link: &Link, whole_so_far: &mut Vec<AllocationReport>, message: FromAgent) -> Result<(), Bye> {
+async fn take(
+    inner: &Inner,
+    node: NodeId,
+    link: &Link,
+    whole_so_far: &mut Vec<AllocationReport>,
+    message: FromAgent,
+) -> Result<(), Bye> {
     match message {
-        FromAgent::Join { .. } | FromAgent::Hello { .. } => return Err(Bye::new("unexpected", "that is said once, and first")),
+        FromAgent::Join { .. } | FromAgent::Hello { .. } => {
+            return Err(Bye::new("unexpected", "that is said once, and first"));
+        }
         FromAgent::Heartbeat { sent_ms } => {
             let term_ms = inner.config.term.as_millis() as u64;
-            link.say(Outgoing::Message(FromServer::Lease { sent_ms, term_ms }, None)).await;
+            link.say(Outgoing::Message(FromServer::Lease { sent_ms, term_ms }, None))
+                .await;
             inner.emit(Seen::Heartbeat { node }).await;
         }
         FromAgent::Inventory { inventory } => {
-            inventory.check().map_err(|refusal| Bye::new("invalid_inventory", refusal.to_string()))?;
+            inventory
+                .check()
+                .map_err(|refusal| Bye::new("invalid_inventory", refusal.to_string()))?;
             inner.emit(Seen::Inventory { node, inventory }).await;
         }
-        FromAgent::Report { whole, more, allocations } => {
+        FromAgent::Report {
+            whole,
+            more,
+            allocations,
+        } => {
             check_report(whole, more, &allocations)?;
             let in_parts = !whole_so_far.is_empty();
             if in_parts && !whole {
@@ -240,19 +320,31 @@ async fn take(inner: &Inner, node: NodeId, link: &Link, whole_so_far: &mut Vec<A
                 return Err(Bye::new("invalid_report", "more allocations than any node has"));
             }
             if !more {
-                inner.emit(Seen::Report { node, whole, allocations: std::mem::take(whole_so_far) }).await;
+                inner
+                    .emit(Seen::Report {
+                        node,
+                        whole,
+                        allocations: std::mem::take(whole_so_far),
+                    })
+                    .await;
                 if whole {
                     link.set_ready();
                 }
             }
         }
         FromAgent::Rotate { csr_pem } => {
-            let invalid = |error: super::AuthorityError| Bye::new("invalid_request", format!("the certificate request is not valid: {error}"));
+            let invalid = |error: super::AuthorityError| {
+                Bye::new(
+                    "invalid_request",
+                    format!("the certificate request is not valid: {error}"),
+                )
+            };
             let certificate_pem = inner.authority.sign_node(&csr_pem, node).map_err(invalid)?;
             let key = key_of_request(&csr_pem).map_err(invalid)?;
             let added = inner.registry.rotate(node, key).await;
             added.map_err(|refusal| Bye::new(refusal.code.as_str(), refusal.sentence))?;
-            link.say(Outgoing::Message(FromServer::Rotated { certificate_pem }, None)).await;
+            link.say(Outgoing::Message(FromServer::Rotated { certificate_pem }, None))
+                .await;
         }
         FromAgent::Log { request, chunk } => link.answer_log(request, chunk)?,
     }
@@ -281,11 +373,17 @@ fn check_report(whole: bool, more: bool, allocations: &[AllocationReport]) -> Re
 fn bad_frame(error: FrameError) -> Bye {
     match error {
         FrameError::Closed | FrameError::Io(_) => Bye::new("closed", "the connection ended"),
-        FrameError::Bad(BadFrame::Version(theirs)) => Bye::new("version", BadFrame::Version(theirs).to_string()),
-        // The parser's own words may quote what it read, and that may be a secret.
-        FrameError::Bad(BadFrame::Malformed(error)) => {
-            Bye::new("bad_frame", format!("a frame is not of this protocol, from column {} on", error.column()))
+        FrameError::Bad(BadFrame::Version(theirs)) => {
+            Bye::new("version", BadFrame::Version(theirs).to_string())
         }
+        // The parser's own words may quote what it read, and that may be a secret.
+        FrameError::Bad(BadFrame::Malformed(error)) => Bye::new(
+            "bad_frame",
+            format!(
+                "a frame is not of this protocol, from column {} on",
+                error.column()
+            ),
+        ),
         FrameError::Bad(error) => Bye::new("bad_frame", error.to_string()),
     }
 }

@@ -86,10 +86,18 @@ pub(super) struct Inner {
 impl Hub {
     /// Listens from now on. Subscribe right after: what is seen before is seen by nobody, though each node's
     /// next connection says everything again.
-    pub async fn bind(config: HubConfig, authority: Arc<Authority>, registry: Arc<dyn Registry>) -> Result<Hub, HubError> {
+    pub async fn bind(
+        config: HubConfig,
+        authority: Arc<Authority>,
+        registry: Arc<dyn Registry>,
+    ) -> Result<Hub, HubError> {
         let acceptor = TlsAcceptor::from(Arc::new(tls(&config, &authority)?));
-        let listener = TcpListener::bind(config.listen).await.map_err(|e| HubError::Listen(config.listen, e))?;
-        let address = listener.local_addr().map_err(|e| HubError::Listen(config.listen, e))?;
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .map_err(|e| HubError::Listen(config.listen, e))?;
+        let address = listener
+            .local_addr()
+            .map_err(|e| HubError::Listen(config.listen, e))?;
         let strangers = Arc::new(Semaphore::new(config.max_strangers));
         let inner = Arc::new(Inner {
             connections: Arc::new(Semaphore::new(config.max_connections)),
@@ -101,7 +109,11 @@ impl Hub {
             subscribers: Mutex::default(),
         });
         let accepting = tokio::spawn(accept(inner.clone(), listener, acceptor, strangers));
-        Ok(Hub { inner, address, accepting })
+        Ok(Hub {
+            inner,
+            address,
+            accepting,
+        })
     }
 
     /// Where agents find it.
@@ -146,7 +158,8 @@ impl Inner {
 
     fn link(&self, node: NodeId) -> Result<Arc<Link>, EngineError> {
         let link = self.links().get(&node).cloned();
-        link.filter(|link| link.is_ready()).ok_or(EngineError::NotConnected(node))
+        link.filter(|link| link.is_ready())
+            .ok_or(EngineError::NotConnected(node))
     }
 
     /// Makes the link the node's only one. An older one of the same boot gives way, after its last words;
@@ -162,7 +175,10 @@ impl Inner {
             };
             if older.boot_id != link.boot_id {
                 tracing::warn!(%node, first = older.boot_id, second = link.boot_id, "two machines speak with one node's key: a clone?");
-                return Err(Bye::new("clone", "another machine with this node's key is connected; if this is a clone, remove its key and join again"));
+                return Err(Bye::new(
+                    "clone",
+                    "another machine with this node's key is connected; if this is a clone, remove its key and join again",
+                ));
             }
             older.cut(Bye::new("replaced", "the node opened a newer connection"));
             older.when_ended().await;
@@ -176,7 +192,10 @@ impl Inner {
             && known == boot_id
             && uptime_ms < *before
         {
-            return Err(Bye::new("uptime_backwards", format!("uptime went from {before} to {uptime_ms} ms within one boot")));
+            return Err(Bye::new(
+                "uptime_backwards",
+                format!("uptime went from {before} to {uptime_ms} ms within one boot"),
+            ));
         }
         boots.insert(node, (boot_id.to_owned(), uptime_ms));
         Ok(())
@@ -190,13 +209,20 @@ impl Inner {
     }
 
     pub(super) async fn emit(&self, seen: Seen) {
-        let subscribers = self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let subscribers = self
+            .subscribers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let mut closed = false;
         for subscriber in &subscribers {
             closed |= subscriber.send(seen.clone()).await.is_err();
         }
         if closed {
-            self.subscribers.lock().unwrap_or_else(PoisonError::into_inner).retain(|subscriber| !subscriber.is_closed());
+            self.subscribers
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .retain(|subscriber| !subscriber.is_closed());
         }
     }
 }
@@ -223,11 +249,19 @@ fn tls(config: &HubConfig, authority: &Authority) -> Result<rustls::ServerConfig
 
 async fn accept(inner: Arc<Inner>, listener: TcpListener, acceptor: TlsAcceptor, strangers: Arc<Semaphore>) {
     loop {
-        let Ok(stranger) = strangers.clone().acquire_owned().await else { return };
+        let Ok(stranger) = strangers.clone().acquire_owned().await else {
+            return;
+        };
         match listener.accept().await {
             Ok((stream, from)) => {
                 let _ = stream.set_nodelay(true);
-                tokio::spawn(conversation::meet(inner.clone(), acceptor.clone(), stream, from, stranger));
+                tokio::spawn(conversation::meet(
+                    inner.clone(),
+                    acceptor.clone(),
+                    stream,
+                    from,
+                    stranger,
+                ));
             }
             Err(error) => {
                 // Out of file descriptors, mostly: what is open may close.
@@ -246,31 +280,71 @@ impl Engine for Hub {
 
     async fn start(&self, node: NodeId, order: Order) -> Result<(), EngineError> {
         // Room for the frame around it; said here, because the connection could only drop it.
-        let length = serde_json::to_vec(&order).map_err(|e| EngineError::Refused { why: e.to_string() })?.len();
+        let length = serde_json::to_vec(&order)
+            .map_err(|e| EngineError::Refused { why: e.to_string() })?
+            .len();
         if length + 1024 > MAX_FRAME {
-            return Err(EngineError::Refused { why: format!("an order of {length} bytes is longer than {MAX_FRAME}") });
+            return Err(EngineError::Refused {
+                why: format!("an order of {length} bytes is longer than {MAX_FRAME}"),
+            });
         }
         self.inner.link(node)?.order(FromServer::Start { order }).await
     }
 
-    async fn stop(&self, node: NodeId, allocation: AllocationId, reason: StopReason, grace_s: u32) -> Result<(), EngineError> {
-        self.inner.link(node)?.order(FromServer::Stop { allocation, reason, grace_s }).await
+    async fn stop(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        reason: StopReason,
+        grace_s: u32,
+    ) -> Result<(), EngineError> {
+        self.inner
+            .link(node)?
+            .order(FromServer::Stop {
+                allocation,
+                reason,
+                grace_s,
+            })
+            .await
     }
 
     async fn release(&self, node: NodeId, allocation: AllocationId) -> Result<(), EngineError> {
-        self.inner.link(node)?.order(FromServer::Release { allocation }).await
+        self.inner
+            .link(node)?
+            .order(FromServer::Release { allocation })
+            .await
     }
 
-    async fn read_log(&self, node: NodeId, allocation: AllocationId, stream: LogStream, offset: u64, max: u32, wait_ms: u32) -> Result<LogChunk, EngineError> {
+    async fn read_log(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        stream: LogStream,
+        offset: u64,
+        max: u32,
+        wait_ms: u32,
+    ) -> Result<LogChunk, EngineError> {
         let max = max.min(MAX_LOG_CHUNK as u32);
         let wait_ms = wait_ms.min(30_000);
         let link = self.inner.link(node)?;
-        link.read_log(max, wait_ms, |request| FromServer::ReadLog { request, allocation, stream, offset, max, wait_ms }).await
+        link.read_log(max, wait_ms, |request| FromServer::ReadLog {
+            request,
+            allocation,
+            stream,
+            offset,
+            max,
+            wait_ms,
+        })
+        .await
     }
 
     fn subscribe(&self) -> mpsc::Receiver<Seen> {
         let (sender, receiver) = mpsc::channel(SEEN_QUEUED);
-        self.inner.subscribers.lock().unwrap_or_else(PoisonError::into_inner).push(sender);
+        self.inner
+            .subscribers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(sender);
         receiver
     }
 }

@@ -31,11 +31,17 @@ pub(super) struct Bye {
 
 impl Bye {
     pub(super) fn new(code: &'static str, detail: impl Into<String>) -> Self {
-        Bye { code, detail: detail.into() }
+        Bye {
+            code,
+            detail: detail.into(),
+        }
     }
 
     pub(super) fn message(&self) -> FromServer {
-        FromServer::Bye { code: self.code.to_owned(), detail: self.detail.clone() }
+        FromServer::Bye {
+            code: self.code.to_owned(),
+            detail: self.detail.clone(),
+        }
     }
 }
 
@@ -91,7 +97,9 @@ impl Link {
     pub(super) async fn when_cut(&self) -> Bye {
         let mut cut = self.cut.subscribe();
         match cut.wait_for(Option::is_some).await {
-            Ok(bye) => bye.clone().unwrap_or_else(|| Bye::new("closing", "the server ends the conversation")),
+            Ok(bye) => bye
+                .clone()
+                .unwrap_or_else(|| Bye::new("closing", "the server ends the conversation")),
             Err(_) => Bye::new("closing", "the server ends the conversation"),
         }
     }
@@ -116,10 +124,12 @@ impl Link {
             return Err(EngineError::NotConnected(self.node));
         }
         let (written, was_written) = oneshot::channel();
-        self.queue.try_send(Outgoing::Message(message, Some(written))).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => EngineError::Busy(self.node),
-            mpsc::error::TrySendError::Closed(_) => EngineError::NotConnected(self.node),
-        })?;
+        self.queue
+            .try_send(Outgoing::Message(message, Some(written)))
+            .map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => EngineError::Busy(self.node),
+                mpsc::error::TrySendError::Closed(_) => EngineError::NotConnected(self.node),
+            })?;
         match tokio::time::timeout(WRITE_PATIENCE, was_written).await {
             Ok(Ok(())) => Ok(()),
             _ => Err(EngineError::NotConnected(self.node)),
@@ -127,7 +137,12 @@ impl Link {
     }
 
     /// Asks for a piece of a log; `message` is given the number of the request.
-    pub(super) async fn read_log(&self, max: u32, wait_ms: u32, message: impl FnOnce(u64) -> FromServer) -> Result<LogChunk, EngineError> {
+    pub(super) async fn read_log(
+        &self,
+        max: u32,
+        wait_ms: u32,
+        message: impl FnOnce(u64) -> FromServer,
+    ) -> Result<LogChunk, EngineError> {
         let request = self.next_request.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         {
@@ -149,11 +164,19 @@ impl Link {
 
     /// Takes a log answer. One nobody waits for any more is dropped; one longer than asked is not taken.
     pub(super) fn answer_log(&self, request: u64, chunk: Result<LogChunk, String>) -> Result<(), Bye> {
-        let waiting = self.logs.lock().unwrap_or_else(PoisonError::into_inner).remove(&request);
+        let waiting = self
+            .logs
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&request);
         let Some((max, waiting)) = waiting else {
             // Its asker may have given up; but a number never given out is an invention.
             let given = request > 0 && request < self.next_request.load(Ordering::Relaxed);
-            return if given { Ok(()) } else { Err(Bye::new("unexpected", "an answer to a question never asked")) };
+            return if given {
+                Ok(())
+            } else {
+                Err(Bye::new("unexpected", "an answer to a question never asked"))
+            };
         };
         if chunk.as_ref().is_ok_and(|chunk| chunk.bytes.len() > max as usize) {
             return Err(Bye::new("invalid_log", "more of a log than was asked for"));

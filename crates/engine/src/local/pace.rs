@@ -15,7 +15,10 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new() -> Self {
-        Pace { left: BURST, at: Instant::now() }
+        Pace {
+            left: BURST,
+            at: Instant::now(),
+        }
     }
 
     /// Takes one frame from the bucket, waiting for it when it is empty.

@@ -43,7 +43,11 @@ impl Fixture for Scripted {
             name: "job".into(),
             tenant: "t".into(),
             attempt: 1,
-            command: vec![if work == Work::Long { "long".into() } else { "short".into() }],
+            command: vec![if work == Work::Long {
+                "long".into()
+            } else {
+                "short".into()
+            }],
             env: vec![],
             secrets: vec![],
             workdir: None,
@@ -57,7 +61,13 @@ impl Fixture for Scripted {
     }
 
     async fn runs(&self, allocation: AllocationId) -> u32 {
-        self.memory.lock().unwrap().runs.get(&allocation).copied().unwrap_or(0)
+        self.memory
+            .lock()
+            .unwrap()
+            .runs
+            .get(&allocation)
+            .copied()
+            .unwrap_or(0)
     }
 
     async fn interrupt(&self) {
@@ -66,13 +76,24 @@ impl Fixture for Scripted {
 }
 
 async fn scripted() -> (Scripted, tokio::task::JoinHandle<()>) {
-    let config = HubConfig { term: Duration::from_secs(60), ..HubConfig::default() };
+    let config = HubConfig {
+        term: Duration::from_secs(60),
+        ..HubConfig::default()
+    };
     let house = Arc::new(House::with(config).await);
     let card = house.node(1).await;
     let node = card.node;
     let memory = Arc::new(Mutex::new(Memory::default()));
     let agent = tokio::spawn(fake::live(house.clone(), card, memory.clone()));
-    (Scripted { house, node, memory, next: AtomicU64::new(1) }, agent)
+    (
+        Scripted {
+            house,
+            node,
+            memory,
+            next: AtomicU64::new(1),
+        },
+        agent,
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,13 +111,30 @@ async fn reports_of_unknown_allocations_and_late_ones_are_passed_on() {
     let mut wire = house.wire(&card).await;
     wire.open().await;
     watcher.whole(card.node).await;
-    let foreign = AllocationReport { allocation: AllocationId(404), ran_ms: 5, state: RunState::Running };
+    let foreign = AllocationReport {
+        allocation: AllocationId(404),
+        ran_ms: 5,
+        state: RunState::Running,
+    };
     for _ in 0..2 {
-        wire.say(&FromAgent::Report { whole: false, more: false, allocations: vec![foreign.clone()] }).await;
+        wire.say(&FromAgent::Report {
+            whole: false,
+            more: false,
+            allocations: vec![foreign.clone()],
+        })
+        .await;
         let seen = watcher.until(|seen| match seen {
-            Seen::Report { allocations, whole: false, .. } => Some(allocations.clone()),
+            Seen::Report {
+                allocations,
+                whole: false,
+                ..
+            } => Some(allocations.clone()),
             _ => None,
         });
-        assert_eq!(seen.await, std::slice::from_ref(&foreign), "judging it is the server's");
+        assert_eq!(
+            seen.await,
+            std::slice::from_ref(&foreign),
+            "judging it is the server's"
+        );
     }
 }

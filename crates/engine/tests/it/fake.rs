@@ -24,7 +24,11 @@ impl Memory {
         *self.runs.entry(id).or_default() += 1;
         let state = match order.command[0].as_str() {
             "long" => RunState::Running,
-            _ => RunState::Exited { exit_code: Some(0), signal: None, by: None },
+            _ => RunState::Exited {
+                exit_code: Some(0),
+                signal: None,
+                by: None,
+            },
         };
         self.states.insert(id, state);
     }
@@ -35,10 +39,16 @@ impl Memory {
                 self.start(order);
                 Some(order.allocation)
             }
-            FromServer::Stop { allocation, reason, .. } => {
+            FromServer::Stop {
+                allocation, reason, ..
+            } => {
                 let held = self.states.entry(*allocation).or_insert(RunState::Running);
                 if *held == RunState::Running && !self.released.contains(allocation) {
-                    *held = RunState::Exited { exit_code: None, signal: Some(15), by: Some(*reason) };
+                    *held = RunState::Exited {
+                        exit_code: None,
+                        signal: Some(15),
+                        by: Some(*reason),
+                    };
                 }
                 Some(*allocation)
             }
@@ -54,7 +64,11 @@ impl Memory {
     }
 
     fn report(&self, id: AllocationId) -> Option<AllocationReport> {
-        self.states.get(&id).map(|state| AllocationReport { allocation: id, ran_ms: 1, state: state.clone() })
+        self.states.get(&id).map(|state| AllocationReport {
+            allocation: id,
+            ran_ms: 1,
+            state: state.clone(),
+        })
     }
 }
 
@@ -77,12 +91,22 @@ async fn converse(wire: &mut Wire, memory: &Mutex<Memory>) {
         let memory = memory.lock().unwrap();
         memory.states.keys().filter_map(|id| memory.report(*id)).collect()
     };
-    wire.say(&FromAgent::Report { whole: true, more: false, allocations: whole }).await;
+    wire.say(&FromAgent::Report {
+        whole: true,
+        more: false,
+        allocations: whole,
+    })
+    .await;
     while let Some(message) = wire.hear().await {
         let changed = memory.lock().unwrap().take(&message);
         let report = changed.and_then(|id| memory.lock().unwrap().report(id));
         if let Some(report) = report {
-            wire.say(&FromAgent::Report { whole: false, more: false, allocations: vec![report] }).await;
+            wire.say(&FromAgent::Report {
+                whole: false,
+                more: false,
+                allocations: vec![report],
+            })
+            .await;
         }
         wire.say(&FromAgent::Heartbeat { sent_ms: 2 }).await;
         if matches!(message, FromServer::Bye { .. }) {

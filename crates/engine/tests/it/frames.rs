@@ -19,11 +19,20 @@ async fn bad_frames_end_the_connection_and_change_nothing() {
     let card = house.node(1).await;
     let beat = r#"{"heartbeat":{"sent_ms":1}}"#;
     let alc = AllocationId(7);
-    let report = |ran: &str| format!(r#"{{"report":{{"whole":false,"allocations":[{{"allocation":"{alc}","ran_ms":{ran},"state":"running"}}]}}}}"#);
-    let inventory = |cpu: &str, vram: &str| {
-        format!(r#"{{"inventory":{{"inventory":{{"cpu_milli":{cpu},"memory_mib":1,"gpus":[{{"uuid":"u","vendor":"v","model":"m","class":"c","vram_mib":{vram},"isolation":{{}}}}]}}}}}}"#)
+    let report = |ran: &str| {
+        format!(
+            r#"{{"report":{{"whole":false,"allocations":[{{"allocation":"{alc}","ran_ms":{ran},"state":"running"}}]}}}}"#
+        )
     };
-    let many = format!(r#"{{"report":{{"whole":false,"allocations":[{}]}}}}"#, vec![format!(r#"{{"allocation":"{alc}","ran_ms":1,"state":"running"}}"#); MAX_REPORTS + 1].join(","));
+    let inventory = |cpu: &str, vram: &str| {
+        format!(
+            r#"{{"inventory":{{"inventory":{{"cpu_milli":{cpu},"memory_mib":1,"gpus":[{{"uuid":"u","vendor":"v","model":"m","class":"c","vram_mib":{vram},"isolation":{{}}}}]}}}}}}"#
+        )
+    };
+    let many = format!(
+        r#"{{"report":{{"whole":false,"allocations":[{}]}}}}"#,
+        vec![format!(r#"{{"allocation":"{alc}","ran_ms":1,"state":"running"}}"#); MAX_REPORTS + 1].join(",")
+    );
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     // The hello was frame 1, so 2 is due.
     let cases: Vec<(&str, String, &str)> = vec![
@@ -33,30 +42,94 @@ async fn bad_frames_end_the_connection_and_change_nothing() {
         ("version 0", frame("0", "2", beat), "version"),
         ("version 2^32-1", frame("4294967295", "2", beat), "version"),
         ("version 2^32", frame("4294967296", "2", beat), "bad_frame"),
-        ("another version with unknown words", frame("2", "2", r#"{"sing":{}}"#), "version"),
+        (
+            "another version with unknown words",
+            frame("2", "2", r#"{"sing":{}}"#),
+            "version",
+        ),
         ("replayed", frame("1", "1", beat), "bad_frame"),
         ("ahead of its time", frame("1", "3", beat), "bad_frame"),
-        ("number 2^64", frame("1", "18446744073709551616", beat), "bad_frame"),
+        (
+            "number 2^64",
+            frame("1", "18446744073709551616", beat),
+            "bad_frame",
+        ),
         ("number negative", frame("1", "-1", beat), "bad_frame"),
         ("unknown word", frame("1", "2", r#"{"sing":{}}"#), "bad_frame"),
-        ("unknown field", frame("1", "2", r#"{"heartbeat":{"sent_ms":1,"x":2}}"#), "bad_frame"),
-        ("a field twice", frame("1", "2", r#"{"heartbeat":{"sent_ms":1,"sent_ms":2}}"#), "bad_frame"),
+        (
+            "unknown field",
+            frame("1", "2", r#"{"heartbeat":{"sent_ms":1,"x":2}}"#),
+            "bad_frame",
+        ),
+        (
+            "a field twice",
+            frame("1", "2", r#"{"heartbeat":{"sent_ms":1,"sent_ms":2}}"#),
+            "bad_frame",
+        ),
         ("depth 10,000", frame("1", "2", &deep), "bad_frame"),
         ("run time NaN", frame("1", "2", &report("NaN")), "bad_frame"),
         ("run time negative", frame("1", "2", &report("-1")), "bad_frame"),
         ("run time 1e400", frame("1", "2", &report("1e400")), "bad_frame"),
-        ("run time 2^64", frame("1", "2", &report("18446744073709551616")), "bad_frame"),
-        ("run time 2^64-1", frame("1", "2", &report("18446744073709551615")), "invalid_report"),
+        (
+            "run time 2^64",
+            frame("1", "2", &report("18446744073709551616")),
+            "bad_frame",
+        ),
+        (
+            "run time 2^64-1",
+            frame("1", "2", &report("18446744073709551615")),
+            "invalid_report",
+        ),
         ("too many reports", frame("1", "2", &many), "invalid_report"),
-        ("no CPU", frame("1", "2", &inventory("0", "1")), "invalid_inventory"),
-        ("no VRAM", frame("1", "2", &inventory("1", "0")), "invalid_inventory"),
-        ("VRAM 2^63", frame("1", "2", &inventory("1", "9223372036854775808")), "invalid_inventory"),
+        (
+            "no CPU",
+            frame("1", "2", &inventory("0", "1")),
+            "invalid_inventory",
+        ),
+        (
+            "no VRAM",
+            frame("1", "2", &inventory("1", "0")),
+            "invalid_inventory",
+        ),
+        (
+            "VRAM 2^63",
+            frame("1", "2", &inventory("1", "9223372036854775808")),
+            "invalid_inventory",
+        ),
         ("VRAM NaN", frame("1", "2", &inventory("1", "NaN")), "bad_frame"),
-        ("a second hello", frame("1", "2", r#"{"hello":{"agent_version":"0","boot_id":"b","uptime_ms":1}}"#), "unexpected"),
-        ("a join", frame("1", "2", r#"{"join":{"token":"t","name":"n","csr_pem":"c"}}"#), "unexpected"),
-        ("an answer nobody asked for", frame("1", "2", r#"{"log":{"request":9,"chunk":{"Err":"x"}}}"#), "unexpected"),
-        ("a rotation to nothing", frame("1", "2", r#"{"rotate":{"csr_pem":"x"}}"#), "invalid_request"),
-        ("parts of what is not whole", frame("1", "2", r#"{"report":{"whole":false,"more":true,"allocations":[]}}"#), "invalid_report"),
+        (
+            "a second hello",
+            frame(
+                "1",
+                "2",
+                r#"{"hello":{"agent_version":"0","boot_id":"b","uptime_ms":1}}"#,
+            ),
+            "unexpected",
+        ),
+        (
+            "a join",
+            frame("1", "2", r#"{"join":{"token":"t","name":"n","csr_pem":"c"}}"#),
+            "unexpected",
+        ),
+        (
+            "an answer nobody asked for",
+            frame("1", "2", r#"{"log":{"request":9,"chunk":{"Err":"x"}}}"#),
+            "unexpected",
+        ),
+        (
+            "a rotation to nothing",
+            frame("1", "2", r#"{"rotate":{"csr_pem":"x"}}"#),
+            "invalid_request",
+        ),
+        (
+            "parts of what is not whole",
+            frame(
+                "1",
+                "2",
+                r#"{"report":{"whole":false,"more":true,"allocations":[]}}"#,
+            ),
+            "invalid_report",
+        ),
     ];
     let mut watcher = Watcher::of(&house.hub);
     for (what, body, code) in cases {
@@ -90,8 +163,20 @@ async fn frames_too_long_or_cut_short_end_the_connection() {
     // A million metrics never fit.
     let mut wire = house.wire(&card).await;
     wire.hello().await;
-    let reports = vec![AllocationReport { allocation: AllocationId(1), ran_ms: 1, state: RunState::Running }; 1_000_000];
-    let body = serde_json::to_vec(&FromAgent::Report { whole: true, more: false, allocations: reports }).unwrap();
+    let reports = vec![
+        AllocationReport {
+            allocation: AllocationId(1),
+            ran_ms: 1,
+            state: RunState::Running
+        };
+        1_000_000
+    ];
+    let body = serde_json::to_vec(&FromAgent::Report {
+        whole: true,
+        more: false,
+        allocations: reports,
+    })
+    .unwrap();
     let mut bytes = (body.len() as u32).to_be_bytes().to_vec();
     bytes.extend(&body[..100_000]);
     wire.raw(&bytes).await;
@@ -104,12 +189,13 @@ async fn frames_too_long_or_cut_short_end_the_connection() {
         let bytes = wire.writer.frame(&FromAgent::Heartbeat { sent_ms: 5 }).unwrap();
         wire.raw(&bytes[..cut]).await;
         drop(wire);
-        watcher.until(|seen| match seen {
-            Seen::Gone { .. } => Some(()),
-            Seen::Heartbeat { .. } => panic!("a cut frame was taken"),
-            _ => None,
-        })
-        .await;
+        watcher
+            .until(|seen| match seen {
+                Seen::Gone { .. } => Some(()),
+                Seen::Heartbeat { .. } => panic!("a cut frame was taken"),
+                _ => None,
+            })
+            .await;
     }
 }
 
@@ -123,7 +209,13 @@ async fn whole_reports_in_parts_are_put_together() {
     let part = |from: u64, count: u64, more| FromAgent::Report {
         whole: true,
         more,
-        allocations: (from..from + count).map(|i| AllocationReport { allocation: AllocationId(i), ran_ms: i, state: RunState::Running }).collect(),
+        allocations: (from..from + count)
+            .map(|i| AllocationReport {
+                allocation: AllocationId(i),
+                ran_ms: i,
+                state: RunState::Running,
+            })
+            .collect(),
     };
     wire.say(&part(0, 1000, true)).await;
     wire.say(&part(1000, 1000, true)).await;
@@ -146,7 +238,12 @@ async fn silence_ends_the_connection() {
     // Reports are no heartbeats.
     for _ in 0..3 {
         tokio::time::sleep(Duration::from_millis(80)).await;
-        wire.say(&FromAgent::Report { whole: false, more: false, allocations: vec![] }).await;
+        wire.say(&FromAgent::Report {
+            whole: false,
+            more: false,
+            allocations: vec![],
+        })
+        .await;
     }
     assert_eq!(wire.bye().await.as_deref(), Some("silent"));
     let mut mute = house.wire(&card).await;
@@ -156,7 +253,11 @@ async fn silence_ends_the_connection() {
     // And who does not even shake hands is dropped.
     let mut tcp = tokio::net::TcpStream::connect(house.hub.address()).await.unwrap();
     let mut nothing = [0; 1];
-    let read = tokio::time::timeout(Duration::from_secs(5), tokio::io::AsyncReadExt::read(&mut tcp, &mut nothing)).await;
+    let read = tokio::time::timeout(
+        Duration::from_secs(5),
+        tokio::io::AsyncReadExt::read(&mut tcp, &mut nothing),
+    )
+    .await;
     assert!(matches!(read, Ok(Ok(0) | Err(_))));
 }
 
@@ -174,6 +275,12 @@ async fn uptime_runs_forwards() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let mut wire = house.wire(&card).await;
         wire.say(&hello(boot, uptime)).await;
-        assert!(matches!(wire.hear().await, Some(tenure_api::channel::FromServer::Welcome { .. })), "{boot}");
+        assert!(
+            matches!(
+                wire.hear().await,
+                Some(tenure_api::channel::FromServer::Welcome { .. })
+            ),
+            "{boot}"
+        );
     }
 }

@@ -22,7 +22,10 @@ async fn a_second_connection_of_one_boot_replaces_the_first() {
     watcher.whole(card.node).await;
     watcher.whole(card.node).await;
     let later = watcher.within(Duration::from_millis(100)).await;
-    assert!(!later.contains(&Seen::Gone { node: card.node }), "the node is still there");
+    assert!(
+        !later.contains(&Seen::Gone { node: card.node }),
+        "the node is still there"
+    );
     house.hub.release(card.node, AllocationId(1)).await.unwrap();
     assert!(matches!(second.hear().await, Some(FromServer::Release { .. })));
 }
@@ -37,7 +40,10 @@ async fn another_boot_at_the_same_time_is_a_clone() {
     clone.say(&hello("boot-2", 5)).await;
     assert_eq!(clone.bye().await.as_deref(), Some("clone"));
     first.say(&FromAgent::Heartbeat { sent_ms: 9 }).await;
-    assert!(matches!(first.hear().await, Some(FromServer::Lease { sent_ms: 9, .. })));
+    assert!(matches!(
+        first.hear().await,
+        Some(FromServer::Lease { sent_ms: 9, .. })
+    ));
     // When the first is gone, the second may be the machine after a reboot.
     drop(first);
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -55,13 +61,20 @@ async fn orders_wait_for_the_whole_report() {
     wire.hello().await;
     let away = Err(EngineError::NotConnected(card.node));
     assert_eq!(house.hub.release(card.node, AllocationId(1)).await, away);
-    wire.say(&FromAgent::Report { whole: true, more: false, allocations: vec![] }).await;
+    wire.say(&FromAgent::Report {
+        whole: true,
+        more: false,
+        allocations: vec![],
+    })
+    .await;
     watcher.whole(card.node).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(house.hub.release(card.node, AllocationId(1)).await, Ok(()));
     house.hub.disconnect(card.node, "for a test");
     assert_eq!(wire.bye().await.as_deref(), Some("disconnected"));
-    watcher.until(|seen| matches!(seen, Seen::Gone { .. }).then_some(())).await;
+    watcher
+        .until(|seen| matches!(seen, Seen::Gone { .. }).then_some(()))
+        .await;
     assert_eq!(house.hub.release(card.node, AllocationId(1)).await, away);
 }
 
@@ -78,20 +91,53 @@ async fn logs_are_asked_for_and_answered() {
     let read = |max| hub.read_log(card.node, AllocationId(3), LogStream::Stdout, 5, max, 0);
     let escapes = b"\x1b[31mred\x00\xff".to_vec();
     let answer = async {
-        let Some(FromServer::ReadLog { request, offset: 5, .. }) = wire.hear().await else { panic!() };
-        let chunk = LogChunk { offset: 5, bytes: escapes.clone(), end: true };
-        wire.say(&FromAgent::Log { request, chunk: Ok(chunk) }).await;
-        let Some(FromServer::ReadLog { request, .. }) = wire.hear().await else { panic!() };
-        wire.say(&FromAgent::Log { request, chunk: Err("gone".into()) }).await;
-        let Some(FromServer::ReadLog { request, .. }) = wire.hear().await else { panic!() };
-        let chunk = LogChunk { offset: 5, bytes: vec![1; 11], end: false };
-        wire.say(&FromAgent::Log { request, chunk: Ok(chunk) }).await;
+        let Some(FromServer::ReadLog {
+            request, offset: 5, ..
+        }) = wire.hear().await
+        else {
+            panic!()
+        };
+        let chunk = LogChunk {
+            offset: 5,
+            bytes: escapes.clone(),
+            end: true,
+        };
+        wire.say(&FromAgent::Log {
+            request,
+            chunk: Ok(chunk),
+        })
+        .await;
+        let Some(FromServer::ReadLog { request, .. }) = wire.hear().await else {
+            panic!()
+        };
+        wire.say(&FromAgent::Log {
+            request,
+            chunk: Err("gone".into()),
+        })
+        .await;
+        let Some(FromServer::ReadLog { request, .. }) = wire.hear().await else {
+            panic!()
+        };
+        let chunk = LogChunk {
+            offset: 5,
+            bytes: vec![1; 11],
+            end: false,
+        };
+        wire.say(&FromAgent::Log {
+            request,
+            chunk: Ok(chunk),
+        })
+        .await;
         assert_eq!(wire.bye().await.as_deref(), Some("invalid_log"));
     };
     let asked = async {
         assert_eq!(read(100).await.unwrap().bytes, escapes);
         assert_eq!(read(100).await, Err(EngineError::Refused { why: "gone".into() }));
-        assert_eq!(read(10).await, Err(EngineError::NotConnected(card.node)), "more than asked for is not taken");
+        assert_eq!(
+            read(10).await,
+            Err(EngineError::NotConnected(card.node)),
+            "more than asked for is not taken"
+        );
     };
     tokio::join!(answer, asked);
 }

@@ -22,11 +22,21 @@ async fn a_token_is_good_for_one_node() {
     let house = House::new().await;
     let token = house.registry.issue(1);
     let first = KeyPair::generate().unwrap();
-    let FromServer::Joined { node, .. } = house.join(&token, &first).await else { panic!() };
-    assert_eq!(bye_code(house.join(&token, &KeyPair::generate().unwrap()).await), "bad_join_token");
-    assert_eq!(bye_code(house.join("tnrj_nonsense", &KeyPair::generate().unwrap()).await), "bad_join_token");
+    let FromServer::Joined { node, .. } = house.join(&token, &first).await else {
+        panic!()
+    };
+    assert_eq!(
+        bye_code(house.join(&token, &KeyPair::generate().unwrap()).await),
+        "bad_join_token"
+    );
+    assert_eq!(
+        bye_code(house.join("tnrj_nonsense", &KeyPair::generate().unwrap()).await),
+        "bad_join_token"
+    );
     // Who missed the answer asks again with the same key, and is the same node.
-    let FromServer::Joined { node: again, .. } = house.join(&token, &first).await else { panic!() };
+    let FromServer::Joined { node: again, .. } = house.join(&token, &first).await else {
+        panic!()
+    };
     assert_eq!((node, house.registry.joins()), (again, 1));
 }
 
@@ -40,32 +50,66 @@ async fn a_request_not_signed_with_its_key_spends_no_token() {
     let mut damaged = pem.trim_end().to_owned().into_bytes();
     let at = damaged.len() - 40;
     damaged[at] = if damaged[at] == b'A' { b'B' } else { b'A' };
-    for csr_pem in [String::from_utf8(damaged).unwrap(), "nonsense".to_owned(), String::new()] {
+    for csr_pem in [
+        String::from_utf8(damaged).unwrap(),
+        "nonsense".to_owned(),
+        String::new(),
+    ] {
         let mut wire = house.stranger().await;
-        wire.say(&FromAgent::Join { token: SecretText::new(&token), name: "n".into(), csr_pem }).await;
+        wire.say(&FromAgent::Join {
+            token: SecretText::new(&token),
+            name: "n".into(),
+            csr_pem,
+        })
+        .await;
         assert_eq!(wire.bye().await.as_deref(), Some("invalid_request"));
     }
     for name in ["", "../x", "a b", "ü"] {
         let mut wire = house.stranger().await;
-        wire.say(&FromAgent::Join { token: SecretText::new(&token), name: name.into(), csr_pem: pem.clone() }).await;
+        wire.say(&FromAgent::Join {
+            token: SecretText::new(&token),
+            name: name.into(),
+            csr_pem: pem.clone(),
+        })
+        .await;
         assert_eq!(wire.bye().await.as_deref(), Some("invalid_field"));
     }
-    assert!(matches!(house.join(&token, &key).await, FromServer::Joined { .. }));
+    assert!(matches!(
+        house.join(&token, &key).await,
+        FromServer::Joined { .. }
+    ));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stranger_may_only_join() {
     let house = House::new().await;
     let mut watcher = Watcher::of(&house.hub);
-    for message in [FromAgent::Heartbeat { sent_ms: 1 }, crate::wire::hello("b", 1), FromAgent::Report { whole: true, more: false, allocations: vec![] }] {
+    for message in [
+        FromAgent::Heartbeat { sent_ms: 1 },
+        crate::wire::hello("b", 1),
+        FromAgent::Report {
+            whole: true,
+            more: false,
+            allocations: vec![],
+        },
+    ] {
         let mut wire = house.stranger().await;
         wire.say(&message).await;
         assert_eq!(wire.bye().await.as_deref(), Some("unexpected"));
     }
     let mut wire = house.stranger().await;
     wire.raw(&(1u32 << 20).to_be_bytes()).await;
-    assert_eq!(wire.bye().await.as_deref(), Some("bad_frame"), "a stranger's frames are short");
-    assert!(watcher.within(std::time::Duration::from_millis(100)).await.is_empty());
+    assert_eq!(
+        wire.bye().await.as_deref(),
+        Some("bad_frame"),
+        "a stranger's frames are short"
+    );
+    assert!(
+        watcher
+            .within(std::time::Duration::from_millis(100))
+            .await
+            .is_empty()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -92,7 +136,11 @@ async fn a_certificate_of_another_authority_is_no_certificate() {
     let other = Authority::create().unwrap();
     let key = KeyPair::generate().unwrap();
     let certificate_pem = other.sign_node(&request(&key), NodeId(1)).unwrap();
-    let card = Card { node: NodeId(1), key, certificate_pem };
+    let card = Card {
+        node: NodeId(1),
+        key,
+        certificate_pem,
+    };
     // TLS 1.3 tells the client of it when it first reads.
     if let Ok(mut wire) = house.connect(&house.authority, Some(&card)).await {
         assert!(wire.hear().await.is_none());
@@ -109,11 +157,20 @@ async fn a_new_key_takes_over_when_it_is_used() {
     wire.open().await;
     let key = KeyPair::generate().unwrap();
     for _ in 0..2 {
-        wire.say(&FromAgent::Rotate { csr_pem: request(&key) }).await;
+        wire.say(&FromAgent::Rotate {
+            csr_pem: request(&key),
+        })
+        .await;
     }
-    let Some(FromServer::Rotated { certificate_pem }) = wire.hear().await else { panic!() };
+    let Some(FromServer::Rotated { certificate_pem }) = wire.hear().await else {
+        panic!()
+    };
     assert_eq!(house.registry.keys_of(card.node).len(), 2);
-    let next = Card { node: card.node, key, certificate_pem };
+    let next = Card {
+        node: card.node,
+        key,
+        certificate_pem,
+    };
     let mut wire = house.wire(&next).await;
     wire.open().await;
     assert_eq!(house.registry.keys_of(card.node).len(), 1);

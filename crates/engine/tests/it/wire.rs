@@ -24,14 +24,25 @@ pub struct House {
 
 impl House {
     pub async fn new() -> House {
-        House::with(HubConfig { term: Duration::from_secs(5), handshake: Duration::from_secs(2), ..HubConfig::default() }).await
+        House::with(HubConfig {
+            term: Duration::from_secs(5),
+            handshake: Duration::from_secs(2),
+            ..HubConfig::default()
+        })
+        .await
     }
 
     pub async fn with(config: HubConfig) -> House {
         let registry = Arc::new(MemoryRegistry::default());
         let authority = Arc::new(Authority::create().unwrap());
-        let hub = Hub::bind(config, authority.clone(), registry.clone()).await.unwrap();
-        House { hub, registry, authority }
+        let hub = Hub::bind(config, authority.clone(), registry.clone())
+            .await
+            .unwrap();
+        House {
+            hub,
+            registry,
+            authority,
+        }
     }
 
     /// A node that has joined.
@@ -39,14 +50,27 @@ impl House {
         let key = KeyPair::generate().unwrap();
         let token = self.registry.issue(seed);
         match self.join(&token, &key).await {
-            FromServer::Joined { node, certificate_pem, .. } => Card { node, key, certificate_pem },
+            FromServer::Joined {
+                node,
+                certificate_pem,
+                ..
+            } => Card {
+                node,
+                key,
+                certificate_pem,
+            },
             other => panic!("{other:?}"),
         }
     }
 
     pub async fn join(&self, token: &str, key: &KeyPair) -> FromServer {
         let mut wire = self.stranger().await;
-        wire.say(&FromAgent::Join { token: SecretText::new(token), name: "fake".into(), csr_pem: request(key) }).await;
+        wire.say(&FromAgent::Join {
+            token: SecretText::new(token),
+            name: "fake".into(),
+            csr_pem: request(key),
+        })
+        .await;
         wire.hear().await.unwrap()
     }
 
@@ -61,10 +85,11 @@ impl House {
     pub async fn connect(&self, trusted: &Authority, card: Option<&Card>) -> std::io::Result<Wire> {
         let mut roots = rustls::RootCertStore::empty();
         roots.add(trusted.certificate().clone()).unwrap();
-        let builder = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots);
+        let builder =
+            rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(roots);
         let config = match card {
             None => builder.with_no_client_auth(),
             Some(card) => {
@@ -74,8 +99,14 @@ impl House {
             }
         };
         let tcp = TcpStream::connect(self.hub.address()).await?;
-        let stream = TlsConnector::from(Arc::new(config)).connect(ServerName::try_from(SERVER_NAME).unwrap(), tcp).await?;
-        Ok(Wire { stream, writer: Writer::default(), reader: Reader::default() })
+        let stream = TlsConnector::from(Arc::new(config))
+            .connect(ServerName::try_from(SERVER_NAME).unwrap(), tcp)
+            .await?;
+        Ok(Wire {
+            stream,
+            writer: Writer::default(),
+            reader: Reader::default(),
+        })
     }
 }
 
@@ -87,7 +118,11 @@ pub struct Card {
 }
 
 pub fn request(key: &KeyPair) -> String {
-    CertificateParams::default().serialize_request(key).unwrap().pem().unwrap()
+    CertificateParams::default()
+        .serialize_request(key)
+        .unwrap()
+        .pem()
+        .unwrap()
 }
 
 pub struct Wire {
@@ -123,7 +158,9 @@ impl Wire {
             self.stream.read_exact(&mut body).await.ok()?;
             Some(self.reader.take(&body).unwrap())
         };
-        tokio::time::timeout(Duration::from_secs(20), hear).await.expect("the hub says nothing")
+        tokio::time::timeout(Duration::from_secs(20), hear)
+            .await
+            .expect("the hub says nothing")
     }
 
     pub async fn hello(&mut self) {
@@ -135,8 +172,16 @@ impl Wire {
     pub async fn open(&mut self) {
         self.hello().await;
         self.say(&FromAgent::Heartbeat { sent_ms: 1 }).await;
-        assert!(matches!(self.hear().await, Some(FromServer::Lease { sent_ms: 1, .. })));
-        self.say(&FromAgent::Report { whole: true, more: false, allocations: vec![] }).await;
+        assert!(matches!(
+            self.hear().await,
+            Some(FromServer::Lease { sent_ms: 1, .. })
+        ));
+        self.say(&FromAgent::Report {
+            whole: true,
+            more: false,
+            allocations: vec![],
+        })
+        .await;
     }
 
     /// The code of the last words; none when the connection ended without.
@@ -152,5 +197,9 @@ impl Wire {
 }
 
 pub fn hello(boot: &str, uptime_ms: u64) -> FromAgent {
-    FromAgent::Hello { agent_version: "0".into(), boot_id: boot.into(), uptime_ms }
+    FromAgent::Hello {
+        agent_version: "0".into(),
+        boot_id: boot.into(),
+        uptime_ms,
+    }
 }

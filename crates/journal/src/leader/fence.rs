@@ -3,6 +3,9 @@
 //! Taking the lead raises an epoch. Every transaction renews the lease of *its* epoch first, so one that
 //! was overtaken touches no row and is refused; PostgreSQL's row lock puts renewal and takeover in an
 //! order. On SQLite an flock keeps a second server out already; the epoch stays as a second wall.
+//!
+//! A leader's session on PostgreSQL bears its epoch as a name. When its process dies the session goes too, so
+//! another need not wait out the term; only a leader that is cut off but connected is waited for.
 
 use tokio::sync::MutexGuard;
 
@@ -16,7 +19,7 @@ pub(super) async fn take_lead(conn: &mut Conn, holder: &str, term_ms: i64) -> Re
     // SQLite's leader is whoever has the flock, so its lease is never waited for.
     let expired = match conn.dialect() {
         Dialect::Sqlite => "",
-        Dialect::Postgres => "WHERE leader.renewed_ms + leader.term_ms < {now}",
+        Dialect::Postgres => SILENT_OR_GONE,
     };
     let sql = conn.dialect().sql(&format!(
         "INSERT INTO leader (id, epoch, holder, renewed_ms, term_ms) VALUES (1, 1, $1, {{now}}, $2) \
@@ -24,7 +27,9 @@ pub(super) async fn take_lead(conn: &mut Conn, holder: &str, term_ms: i64) -> Re
          term_ms = $2 {expired} RETURNING epoch"
     ));
     if let Some(row) = conn.row(&sql, args![holder, term_ms]).await.map_err(failed)? {
-        return row.int(0);
+        let epoch = row.int(0)?;
+        name_session(conn, epoch).await.map_err(failed)?;
+        return Ok(epoch);
     }
     let row = conn
         .row("SELECT holder FROM leader WHERE id = 1", args![])
@@ -33,6 +38,20 @@ pub(super) async fn take_lead(conn: &mut Conn, holder: &str, term_ms: i64) -> Re
     Err(JournalError::Held {
         holder: row.map_or(Ok(String::new()), |row| row.text(0))?,
     })
+}
+
+/// Silent for a term, or for a moment and without a session: nobody there writes any more.
+const SILENT_OR_GONE: &str = "WHERE leader.renewed_ms + leader.term_ms < {now} \
+     OR (leader.renewed_ms + 1000 < {now} AND NOT EXISTS (SELECT 1 FROM pg_stat_activity \
+     WHERE application_name = 'tenure leader ' || current_schema() || ' ' || leader.epoch))";
+
+/// Lets others see that the leader of this epoch is connected.
+async fn name_session(conn: &mut Conn, epoch: i64) -> Result<(), sqlx::Error> {
+    if conn.dialect() == Dialect::Postgres {
+        let name = format!("SELECT set_config('application_name', 'tenure leader ' || current_schema() || ' {epoch}', false)");
+        conn.row(&name, args![]).await?;
+    }
+    Ok(())
 }
 
 impl JournalHandle {
@@ -53,6 +72,7 @@ impl JournalHandle {
             Some(begun) => begun,
             None => {
                 let mut conn = self.source().writer().await?;
+                name_session(&mut conn, self.desk.epoch).await.map_err(failed)?;
                 let renewed = self.pass_fence(&mut conn).await.map_err(failed)?;
                 (conn, renewed)
             }

@@ -72,7 +72,8 @@ impl House {
     async fn until_ready(&mut self) {
         let begun = Instant::now();
         let client = Client::new(&self.url(), None, None).unwrap();
-        while client.health().await.is_err() || !self.data().join("demo.json").exists() {
+        // After a crash on PostgreSQL it follows for a moment, until the dead leader's session is gone.
+        while !client.health().await.is_ok_and(|health| health.role == "leader") || !self.data().join("demo.json").exists() {
             let ended = self.server.as_mut().and_then(|server| server.try_wait().unwrap());
             assert!(ended.is_none() && begun.elapsed() < Duration::from_secs(60), "the server is not up ({ended:?}):\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(5)).await;
