@@ -54,13 +54,22 @@ impl Client {
     pub fn new(server: &str, token: Option<SecretText>, authority_pem: Option<&[u8]>) -> Answer<Client> {
         // One provider for the whole program; a second call finds it there.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut http = reqwest::Client::builder().connect_timeout(Duration::from_secs(5)).user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")));
+        let mut http = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(5))
+            .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")));
         if let Some(pem) = authority_pem {
-            let certificate = reqwest::Certificate::from_pem(pem).map_err(|error| ClientError::Unreadable(error.to_string()))?;
+            let certificate = reqwest::Certificate::from_pem(pem)
+                .map_err(|error| ClientError::Unreadable(error.to_string()))?;
             http = http.add_root_certificate(certificate);
         }
-        let http = http.build().map_err(|error| ClientError::Unreadable(error.to_string()))?;
-        Ok(Client { server: server.trim_end_matches('/').to_owned(), token, http })
+        let http = http
+            .build()
+            .map_err(|error| ClientError::Unreadable(error.to_string()))?;
+        Ok(Client {
+            server: server.trim_end_matches('/').to_owned(),
+            token,
+            http,
+        })
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -72,7 +81,10 @@ impl Client {
     }
 
     async fn send(&self, request: RequestBuilder) -> Answer<Response> {
-        let response = request.send().await.map_err(|source| ClientError::Unreachable { server: self.server.clone(), source })?;
+        let response = request.send().await.map_err(|source| ClientError::Unreachable {
+            server: self.server.clone(),
+            source,
+        })?;
         if response.status().is_success() {
             return Ok(response);
         }
@@ -80,13 +92,18 @@ impl Client {
         let body = response.bytes().await.unwrap_or_default();
         match serde_json::from_slice::<Problem>(&body) {
             Ok(problem) => Err(ClientError::Refused(Box::new(problem))),
-            Err(_) => Err(ClientError::Unreadable(format!("status {status} without a problem"))),
+            Err(_) => Err(ClientError::Unreadable(format!(
+                "status {status} without a problem"
+            ))),
         }
     }
 
     async fn json<T: DeserializeOwned>(&self, request: RequestBuilder) -> Answer<T> {
         let response = self.send(request.timeout(PATIENCE)).await?;
-        let lost = |source| ClientError::Unreachable { server: self.server.clone(), source };
+        let lost = |source| ClientError::Unreachable {
+            server: self.server.clone(),
+            source,
+        };
         let bytes = response.bytes().await.map_err(lost)?;
         serde_json::from_slice(&bytes).map_err(|error| ClientError::Unreadable(error.to_string()))
     }
@@ -100,7 +117,13 @@ impl Client {
     }
 
     /// Sends a change; with a key, repeating it changes nothing twice.
-    async fn change<T: DeserializeOwned>(&self, method: Method, path: &str, body: &impl Serialize, key: Option<&str>) -> Answer<T> {
+    async fn change<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+        key: Option<&str>,
+    ) -> Answer<T> {
         let mut request = self.request(method, path).json(body);
         if let Some(key) = key {
             request = request.header("idempotency-key", key);
@@ -108,7 +131,12 @@ impl Client {
         self.json(request).await
     }
 
-    async fn put<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize, revision: Option<u64>) -> Answer<T> {
+    async fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        revision: Option<u64>,
+    ) -> Answer<T> {
         let mut request = self.request(Method::PUT, path).json(body);
         if let Some(revision) = revision {
             request = request.header("if-match", format!("\"{revision}\""));
@@ -117,7 +145,9 @@ impl Client {
     }
 
     async fn done(&self, method: Method, path: &str) -> Answer<()> {
-        self.send(self.request(method, path).timeout(PATIENCE)).await.map(drop)
+        self.send(self.request(method, path).timeout(PATIENCE))
+            .await
+            .map(drop)
     }
 
     pub async fn health(&self) -> Answer<Health> {
@@ -126,11 +156,21 @@ impl Client {
 
     /// The server's health, and its clock as the answer's `date` header tells it.
     pub async fn health_at(&self) -> Answer<(Health, Option<String>)> {
-        let response = self.send(self.request(Method::GET, "/readyz").timeout(PATIENCE)).await?;
-        let date = response.headers().get("date").and_then(|date| date.to_str().ok()).map(str::to_owned);
-        let lost = |source| ClientError::Unreachable { server: self.server.clone(), source };
+        let response = self
+            .send(self.request(Method::GET, "/readyz").timeout(PATIENCE))
+            .await?;
+        let date = response
+            .headers()
+            .get("date")
+            .and_then(|date| date.to_str().ok())
+            .map(str::to_owned);
+        let lost = |source| ClientError::Unreachable {
+            server: self.server.clone(),
+            source,
+        };
         let bytes = response.bytes().await.map_err(lost)?;
-        let health = serde_json::from_slice(&bytes).map_err(|error| ClientError::Unreadable(error.to_string()))?;
+        let health =
+            serde_json::from_slice(&bytes).map_err(|error| ClientError::Unreadable(error.to_string()))?;
         Ok((health, date))
     }
 
@@ -160,7 +200,8 @@ impl Client {
 
     /// The tenants, subscribers and users right below a scope.
     pub async fn children(&self, scope: &str, cursor: Option<&str>) -> Answer<Page<ScopeView>> {
-        self.query(&format!("/v1/scopes/{scope}/children"), &[("cursor", cursor)]).await
+        self.query(&format!("/v1/scopes/{scope}/children"), &[("cursor", cursor)])
+            .await
     }
 
     pub async fn scope(&self, scope: &str) -> Answer<ScopeView> {
@@ -173,15 +214,28 @@ impl Client {
     }
 
     pub async fn suspend(&self, scope: &str) -> Answer<ScopeView> {
-        self.change(Method::POST, &format!("/v1/scopes/{scope}/suspend"), &serde_json::json!({}), None).await
+        self.change(
+            Method::POST,
+            &format!("/v1/scopes/{scope}/suspend"),
+            &serde_json::json!({}),
+            None,
+        )
+        .await
     }
 
     pub async fn resume(&self, scope: &str) -> Answer<ScopeView> {
-        self.change(Method::POST, &format!("/v1/scopes/{scope}/resume"), &serde_json::json!({}), None).await
+        self.change(
+            Method::POST,
+            &format!("/v1/scopes/{scope}/resume"),
+            &serde_json::json!({}),
+            None,
+        )
+        .await
     }
 
     pub async fn move_scope(&self, scope: &str, body: &MoveScope) -> Answer<ScopeView> {
-        self.change(Method::POST, &format!("/v1/scopes/{scope}/move"), body, None).await
+        self.change(Method::POST, &format!("/v1/scopes/{scope}/move"), body, None)
+            .await
     }
 
     pub async fn close(&self, scope: &str) -> Answer<()> {
@@ -193,7 +247,8 @@ impl Client {
     }
 
     pub async fn create_key(&self, user: &str, body: &CreateKey) -> Answer<NewKey> {
-        self.change(Method::POST, &format!("/v1/users/{user}/keys"), body, None).await
+        self.change(Method::POST, &format!("/v1/users/{user}/keys"), body, None)
+            .await
     }
 
     pub async fn keys(&self, user: &str) -> Answer<Page<KeyView>> {
@@ -209,11 +264,13 @@ impl Client {
     }
 
     pub async fn grant_role(&self, scope: &str, body: &GrantRole) -> Answer<GrantView> {
-        self.change(Method::POST, &format!("/v1/scopes/{scope}/roles"), body, None).await
+        self.change(Method::POST, &format!("/v1/scopes/{scope}/roles"), body, None)
+            .await
     }
 
     pub async fn revoke_role(&self, scope: &str, user: &str, role: &str) -> Answer<()> {
-        self.done(Method::DELETE, &format!("/v1/scopes/{scope}/roles/{user}/{role}")).await
+        self.done(Method::DELETE, &format!("/v1/scopes/{scope}/roles/{user}/{role}"))
+            .await
     }
 
     pub async fn quota(&self, scope: &str) -> Answer<QuotaView> {
@@ -221,15 +278,22 @@ impl Client {
     }
 
     pub async fn set_quota(&self, scope: &str, body: &SetQuota, revision: Option<u64>) -> Answer<QuotaView> {
-        self.put(&format!("/v1/scopes/{scope}/quota"), body, revision).await
+        self.put(&format!("/v1/scopes/{scope}/quota"), body, revision)
+            .await
     }
 
     pub async fn budgets(&self, scope: &str) -> Answer<BudgetsView> {
         self.get(&format!("/v1/scopes/{scope}/budgets")).await
     }
 
-    pub async fn set_budgets(&self, scope: &str, body: &SetBudgets, revision: Option<u64>) -> Answer<BudgetsView> {
-        self.put(&format!("/v1/scopes/{scope}/budgets"), body, revision).await
+    pub async fn set_budgets(
+        &self,
+        scope: &str,
+        body: &SetBudgets,
+        revision: Option<u64>,
+    ) -> Answer<BudgetsView> {
+        self.put(&format!("/v1/scopes/{scope}/budgets"), body, revision)
+            .await
     }
 
     pub async fn policy(&self, scope: &str) -> Answer<PolicyView> {
@@ -237,7 +301,8 @@ impl Client {
     }
 
     pub async fn set_policy(&self, scope: &str, body: &Policy, revision: Option<u64>) -> Answer<PolicyView> {
-        self.put(&format!("/v1/scopes/{scope}/policy"), body, revision).await
+        self.put(&format!("/v1/scopes/{scope}/policy"), body, revision)
+            .await
     }
 
     pub async fn rules(&self, scope: &str) -> Answer<RulesView> {
@@ -245,7 +310,8 @@ impl Client {
     }
 
     pub async fn set_rules(&self, scope: &str, body: &SetRules, revision: Option<u64>) -> Answer<RulesView> {
-        self.put(&format!("/v1/scopes/{scope}/rules"), body, revision).await
+        self.put(&format!("/v1/scopes/{scope}/rules"), body, revision)
+            .await
     }
 
     pub async fn secrets(&self, scope: &str) -> Answer<Page<SecretView>> {
@@ -253,11 +319,13 @@ impl Client {
     }
 
     pub async fn set_secret(&self, scope: &str, name: &str, body: &SetSecret) -> Answer<SecretView> {
-        self.put(&format!("/v1/scopes/{scope}/secrets/{name}"), body, None).await
+        self.put(&format!("/v1/scopes/{scope}/secrets/{name}"), body, None)
+            .await
     }
 
     pub async fn erase_secret(&self, scope: &str, name: &str) -> Answer<()> {
-        self.done(Method::DELETE, &format!("/v1/scopes/{scope}/secrets/{name}")).await
+        self.done(Method::DELETE, &format!("/v1/scopes/{scope}/secrets/{name}"))
+            .await
     }
 
     pub async fn plan_job(&self, body: &SubmitJob) -> Answer<Plan> {
@@ -277,7 +345,13 @@ impl Client {
     }
 
     pub async fn stop_job(&self, job: &str) -> Answer<JobView> {
-        self.change(Method::POST, &format!("/v1/jobs/{job}/stop"), &serde_json::json!({}), None).await
+        self.change(
+            Method::POST,
+            &format!("/v1/jobs/{job}/stop"),
+            &serde_json::json!({}),
+            None,
+        )
+        .await
     }
 
     pub async fn why(&self, job: &str) -> Answer<Why> {
@@ -285,11 +359,22 @@ impl Client {
     }
 
     /// The log's bytes as they come; ends when the job has ended, or at the end of what is there.
-    pub async fn logs(&self, job: &str, query: &LogQuery) -> Answer<impl Stream<Item = Answer<Vec<u8>>> + use<>> {
-        let response = self.send(self.request(Method::GET, &with_query(&format!("/v1/jobs/{job}/logs"), query))).await?;
+    pub async fn logs(
+        &self,
+        job: &str,
+        query: &LogQuery,
+    ) -> Answer<impl Stream<Item = Answer<Vec<u8>>> + use<>> {
+        let response = self
+            .send(self.request(Method::GET, &with_query(&format!("/v1/jobs/{job}/logs"), query)))
+            .await?;
         let server = self.server.clone();
         Ok(response.bytes_stream().map(move |piece| {
-            piece.map(|bytes| bytes.to_vec()).map_err(|source| ClientError::Unreachable { server: server.clone(), source })
+            piece
+                .map(|bytes| bytes.to_vec())
+                .map_err(|source| ClientError::Unreachable {
+                    server: server.clone(),
+                    source,
+                })
         }))
     }
 
@@ -310,7 +395,8 @@ impl Client {
     }
 
     pub async fn define_sku(&self, sku: &Sku) -> Answer<Sku> {
-        self.put(&format!("/v1/skus/{}", sku.name), &sku.demand, None).await
+        self.put(&format!("/v1/skus/{}", sku.name), &sku.demand, None)
+            .await
     }
 
     pub async fn remove_sku(&self, name: &str) -> Answer<()> {
@@ -330,16 +416,34 @@ impl Client {
     }
 
     pub async fn cordon(&self, node: &str) -> Answer<NodeView> {
-        self.change(Method::POST, &format!("/v1/nodes/{node}/cordon"), &serde_json::json!({}), None).await
+        self.change(
+            Method::POST,
+            &format!("/v1/nodes/{node}/cordon"),
+            &serde_json::json!({}),
+            None,
+        )
+        .await
     }
 
     pub async fn uncordon(&self, node: &str) -> Answer<NodeView> {
-        self.change(Method::POST, &format!("/v1/nodes/{node}/uncordon"), &serde_json::json!({}), None).await
+        self.change(
+            Method::POST,
+            &format!("/v1/nodes/{node}/uncordon"),
+            &serde_json::json!({}),
+            None,
+        )
+        .await
     }
 
     /// Takes away the node's keys: it cannot speak to the server any more.
     pub async fn revoke_node(&self, node: &str) -> Answer<NodeView> {
-        self.change(Method::POST, &format!("/v1/nodes/{node}/revoke"), &serde_json::json!({}), None).await
+        self.change(
+            Method::POST,
+            &format!("/v1/nodes/{node}/revoke"),
+            &serde_json::json!({}),
+            None,
+        )
+        .await
     }
 
     pub async fn remove_node(&self, node: &str) -> Answer<()> {
@@ -355,8 +459,14 @@ impl Client {
     }
 
     /// The event stream; resumes after `last` where given.
-    pub async fn events(&self, query: &EventQuery, last: Option<u64>) -> Answer<impl Stream<Item = Answer<EventView>> + use<>> {
-        let mut request = self.request(Method::GET, &with_query("/v1/events", query)).header("accept", "text/event-stream");
+    pub async fn events(
+        &self,
+        query: &EventQuery,
+        last: Option<u64>,
+    ) -> Answer<impl Stream<Item = Answer<EventView>> + use<>> {
+        let mut request = self
+            .request(Method::GET, &with_query("/v1/events", query))
+            .header("accept", "text/event-stream");
         if let Some(last) = last {
             request = request.header("last-event-id", last.to_string());
         }
@@ -369,7 +479,10 @@ impl Client {
                     held.extend_from_slice(&bytes);
                     take_events(&mut held)
                 }
-                Err(source) => vec![Err(ClientError::Unreachable { server: server.clone(), source })],
+                Err(source) => vec![Err(ClientError::Unreachable {
+                    server: server.clone(),
+                    source,
+                })],
             };
             futures_util::stream::iter(events)
         }))
@@ -381,10 +494,15 @@ fn take_events(held: &mut Vec<u8>) -> Vec<Answer<EventView>> {
     let mut events = Vec::new();
     while let Some(end) = held.windows(2).position(|pair| pair == b"\n\n") {
         let block: Vec<u8> = held.drain(..end + 2).collect();
-        let data: Vec<&[u8]> = block.split(|&byte| byte == b'\n').filter_map(|line| line.strip_prefix(b"data:")).collect();
+        let data: Vec<&[u8]> = block
+            .split(|&byte| byte == b'\n')
+            .filter_map(|line| line.strip_prefix(b"data:"))
+            .collect();
         if !data.is_empty() {
             let joined = data.join(&b'\n');
-            events.push(serde_json::from_slice(&joined).map_err(|error| ClientError::Unreadable(error.to_string())));
+            events.push(
+                serde_json::from_slice(&joined).map_err(|error| ClientError::Unreadable(error.to_string())),
+            );
         }
     }
     events
@@ -394,7 +512,10 @@ fn take_events(held: &mut Vec<u8>) -> Vec<Answer<EventView>> {
 fn with_query(path: &str, query: &impl Serialize) -> String {
     let fields = match serde_json::to_value(query) {
         Ok(serde_json::Value::Object(map)) => map.into_iter().collect(),
-        Ok(serde_json::Value::Array(pairs)) => pairs.into_iter().filter_map(|pair| Some((pair.get(0)?.as_str()?.to_owned(), pair.get(1)?.clone()))).collect(),
+        Ok(serde_json::Value::Array(pairs)) => pairs
+            .into_iter()
+            .filter_map(|pair| Some((pair.get(0)?.as_str()?.to_owned(), pair.get(1)?.clone())))
+            .collect(),
         _ => Vec::new(),
     };
     let mut text = path.to_owned();

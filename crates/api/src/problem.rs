@@ -56,7 +56,10 @@ impl Problem {
 
     pub fn field(mut self, pointer: impl Into<String>) -> Problem {
         let detail = self.detail.clone();
-        self.errors.push(FieldError { pointer: pointer.into(), detail });
+        self.errors.push(FieldError {
+            pointer: pointer.into(),
+            detail,
+        });
         self
     }
 }

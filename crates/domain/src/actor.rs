@@ -16,12 +16,20 @@ pub enum Actor {
     /// A node's agent, known by its certificate.
     Node(NodeId),
     /// A person or service account, by one of its keys or a login.
-    User { user: UserId, key: Option<KeyId>, allow: Option<BTreeSet<Action>> },
+    User {
+        user: UserId,
+        key: Option<KeyId>,
+        allow: Option<BTreeSet<Action>>,
+    },
 }
 
 impl Actor {
     pub fn user(user: UserId) -> Actor {
-        Actor::User { user, key: None, allow: None }
+        Actor::User {
+            user,
+            key: None,
+            allow: None,
+        }
     }
 
     pub fn user_id(&self) -> Option<UserId> {
@@ -37,7 +45,9 @@ impl fmt::Display for Actor {
         match self {
             Actor::System => f.write_str("system"),
             Actor::Node(node) => node.fmt(f),
-            Actor::User { user, key: Some(key), .. } => write!(f, "{user} {key}"),
+            Actor::User {
+                user, key: Some(key), ..
+            } => write!(f, "{user} {key}"),
             Actor::User { user, key: None, .. } => user.fmt(f),
         }
     }

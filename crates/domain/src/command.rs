@@ -33,52 +33,169 @@ pub struct Command {
 #[derive(Debug, Clone)]
 pub enum Wish {
     /// Sets up an empty journal: the platform, its first owner and that owner's key.
-    Found { platform: String, owner: String, key: Digest, prices: Prices },
+    Found {
+        platform: String,
+        owner: String,
+        key: Digest,
+        prices: Prices,
+    },
 
-    CreateTenant { name: String },
-    CreateSubscriber { tenant: ScopeId, name: String },
-    CreateUser { parent: ScopeId, name: String, kind: UserKind, identity: Option<Identity>, role: Option<Role> },
-    Suspend { scope: ScopeId },
-    Resume { scope: ScopeId },
-    Move { scope: ScopeId, parent: ScopeId },
-    Close { scope: ScopeId },
-    SetIdentity { user: UserId, identity: Option<Identity> },
-    GrantRole { scope: ScopeId, user: UserId, role: Role },
-    RevokeRole { scope: ScopeId, user: UserId, role: Role },
-    CreateKey { user: UserId, label: String, digest: Digest, expires: Option<Time>, allow: Option<BTreeSet<Action>> },
-    RevokeKey { key: KeyId },
+    CreateTenant {
+        name: String,
+    },
+    CreateSubscriber {
+        tenant: ScopeId,
+        name: String,
+    },
+    CreateUser {
+        parent: ScopeId,
+        name: String,
+        kind: UserKind,
+        identity: Option<Identity>,
+        role: Option<Role>,
+    },
+    Suspend {
+        scope: ScopeId,
+    },
+    Resume {
+        scope: ScopeId,
+    },
+    Move {
+        scope: ScopeId,
+        parent: ScopeId,
+    },
+    Close {
+        scope: ScopeId,
+    },
+    SetIdentity {
+        user: UserId,
+        identity: Option<Identity>,
+    },
+    GrantRole {
+        scope: ScopeId,
+        user: UserId,
+        role: Role,
+    },
+    RevokeRole {
+        scope: ScopeId,
+        user: UserId,
+        role: Role,
+    },
+    CreateKey {
+        user: UserId,
+        label: String,
+        digest: Digest,
+        expires: Option<Time>,
+        allow: Option<BTreeSet<Action>>,
+    },
+    RevokeKey {
+        key: KeyId,
+    },
     /// `revision` is what the caller read; absent means whatever it is now.
-    SetQuota { scope: ScopeId, quota: Amounts, revision: Option<u64> },
-    SetBudgets { scope: ScopeId, budgets: Vec<Budget>, revision: Option<u64> },
-    SetPolicy { scope: ScopeId, policy: Policy, revision: Option<u64> },
-    SetRules { scope: ScopeId, rules: String, revision: Option<u64> },
+    SetQuota {
+        scope: ScopeId,
+        quota: Amounts,
+        revision: Option<u64>,
+    },
+    SetBudgets {
+        scope: ScopeId,
+        budgets: Vec<Budget>,
+        revision: Option<u64>,
+    },
+    SetPolicy {
+        scope: ScopeId,
+        policy: Policy,
+        revision: Option<u64>,
+    },
+    SetRules {
+        scope: ScopeId,
+        rules: String,
+        revision: Option<u64>,
+    },
     /// The value was put into the erasable store under `secret` before.
-    StoreSecret { scope: ScopeId, name: String, secret: SecretId },
-    EraseSecret { scope: ScopeId, name: String },
-    CountRefusals { counts: Vec<RefusedAccess> },
+    StoreSecret {
+        scope: ScopeId,
+        name: String,
+        secret: SecretId,
+    },
+    EraseSecret {
+        scope: ScopeId,
+        name: String,
+    },
+    CountRefusals {
+        counts: Vec<RefusedAccess>,
+    },
 
-    SetPrices { prices: Prices },
-    DefineSku { sku: Sku },
-    RemoveSku { name: String },
+    SetPrices {
+        prices: Prices,
+    },
+    DefineSku {
+        sku: Sku,
+    },
+    RemoveSku {
+        name: String,
+    },
 
-    CreateJoinToken { digest: Digest, expires: Time },
-    JoinNode { token: Digest, name: String, key: Digest },
-    ReportInventory { node: NodeId, inventory: Inventory },
-    LoseNode { node: NodeId },
-    ReturnNode { node: NodeId },
-    CordonNode { node: NodeId },
-    UncordonNode { node: NodeId },
-    AddNodeKey { node: NodeId, key: Digest },
-    RevokeNodeKey { node: NodeId, key: Digest },
-    RemoveNode { node: NodeId },
+    CreateJoinToken {
+        digest: Digest,
+        expires: Time,
+    },
+    JoinNode {
+        token: Digest,
+        name: String,
+        key: Digest,
+    },
+    ReportInventory {
+        node: NodeId,
+        inventory: Inventory,
+    },
+    LoseNode {
+        node: NodeId,
+    },
+    ReturnNode {
+        node: NodeId,
+    },
+    CordonNode {
+        node: NodeId,
+    },
+    UncordonNode {
+        node: NodeId,
+    },
+    AddNodeKey {
+        node: NodeId,
+        key: Digest,
+    },
+    RevokeNodeKey {
+        node: NodeId,
+        key: Digest,
+    },
+    RemoveNode {
+        node: NodeId,
+    },
 
-    Submit { owner: UserId, spec: Arc<JobSpec> },
-    Stop { job: JobId, reason: StopReason },
+    Submit {
+        owner: UserId,
+        spec: Arc<JobSpec>,
+    },
+    Stop {
+        job: JobId,
+        reason: StopReason,
+    },
     /// Looks for the first waiting job after the cursor that can start, among at most `limit`.
-    Schedule { after: Option<QueueKey>, limit: usize },
-    Observe { node: NodeId, allocation: AllocationId, observation: Observation },
+    Schedule {
+        after: Option<QueueKey>,
+        limit: usize,
+    },
+    Observe {
+        node: NodeId,
+        allocation: AllocationId,
+        observation: Observation,
+    },
     /// Run time of a node's allocations so far, in milliseconds since each one's start.
-    Meter { node: NodeId, ran: Vec<(AllocationId, u64)> },
+    Meter {
+        node: NodeId,
+        ran: Vec<(AllocationId, u64)>,
+    },
 }
 
 /// What an engine saw of an allocation.
@@ -87,8 +204,15 @@ pub enum Observation {
     Starting,
     Running,
     /// It ended; `by` says who ended it where it was not the job itself.
-    Exited { exit_code: Option<i32>, signal: Option<i32>, ran_ms: u64, by: Option<StopReason> },
-    NotStarted { why: String },
+    Exited {
+        exit_code: Option<i32>,
+        signal: Option<i32>,
+        ran_ms: u64,
+        by: Option<StopReason>,
+    },
+    NotStarted {
+        why: String,
+    },
     /// The node does not know it and never will: its attempt is over.
     Vanished,
 }

@@ -26,56 +26,173 @@ use crate::workload::spec::{JobSpec, Sku};
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Event {
-    PlatformFounded { name: String, prices: Prices },
+    PlatformFounded {
+        name: String,
+        prices: Prices,
+    },
 
-    ScopeCreated { scope: ScopeId, parent: ScopeId, name: String, #[serde(default, skip_serializing_if = "Option::is_none")] user: Option<UserFacts> },
-    ScopeSuspended { scope: ScopeId },
-    ScopeResumed { scope: ScopeId },
-    ScopeMoved { scope: ScopeId, parent: ScopeId },
-    ScopeClosed { scope: ScopeId },
-    IdentitySet { user: UserId, #[serde(default, skip_serializing_if = "Option::is_none")] identity: Option<Identity> },
-    RoleGranted { scope: ScopeId, user: UserId, role: Role },
-    RoleRevoked { scope: ScopeId, user: UserId, role: Role },
-    KeyCreated { key: Key },
-    KeyRevoked { key: KeyId },
-    QuotaSet { scope: ScopeId, quota: Amounts },
-    BudgetsSet { scope: ScopeId, budgets: Vec<Budget> },
-    PolicySet { scope: ScopeId, policy: Policy },
-    RulesSet { scope: ScopeId, rules: Rules },
+    ScopeCreated {
+        scope: ScopeId,
+        parent: ScopeId,
+        name: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        user: Option<UserFacts>,
+    },
+    ScopeSuspended {
+        scope: ScopeId,
+    },
+    ScopeResumed {
+        scope: ScopeId,
+    },
+    ScopeMoved {
+        scope: ScopeId,
+        parent: ScopeId,
+    },
+    ScopeClosed {
+        scope: ScopeId,
+    },
+    IdentitySet {
+        user: UserId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<Identity>,
+    },
+    RoleGranted {
+        scope: ScopeId,
+        user: UserId,
+        role: Role,
+    },
+    RoleRevoked {
+        scope: ScopeId,
+        user: UserId,
+        role: Role,
+    },
+    KeyCreated {
+        key: Key,
+    },
+    KeyRevoked {
+        key: KeyId,
+    },
+    QuotaSet {
+        scope: ScopeId,
+        quota: Amounts,
+    },
+    BudgetsSet {
+        scope: ScopeId,
+        budgets: Vec<Budget>,
+    },
+    PolicySet {
+        scope: ScopeId,
+        policy: Policy,
+    },
+    RulesSet {
+        scope: ScopeId,
+        rules: Rules,
+    },
     /// The value is in the erasable store under `secret`, never here.
-    SecretStored { scope: ScopeId, name: String, secret: SecretId },
-    SecretErased { scope: ScopeId, name: String, secret: SecretId },
+    SecretStored {
+        scope: ScopeId,
+        name: String,
+        secret: SecretId,
+    },
+    SecretErased {
+        scope: ScopeId,
+        name: String,
+        secret: SecretId,
+    },
     /// Refused authorizations of one minute, counted.
-    AccessRefused { counts: Vec<RefusedAccess> },
+    AccessRefused {
+        counts: Vec<RefusedAccess>,
+    },
 
-    PricesSet { prices: Prices },
-    SkuDefined { sku: Sku },
-    SkuRemoved { name: String },
+    PricesSet {
+        prices: Prices,
+    },
+    SkuDefined {
+        sku: Sku,
+    },
+    SkuRemoved {
+        name: String,
+    },
 
-    JoinTokenCreated { token: JoinTokenId, digest: Digest, expires: Time },
-    NodeJoined { node: NodeId, name: String, key: Digest, token: JoinTokenId },
+    JoinTokenCreated {
+        token: JoinTokenId,
+        digest: Digest,
+        expires: Time,
+    },
+    NodeJoined {
+        node: NodeId,
+        name: String,
+        key: Digest,
+        token: JoinTokenId,
+    },
     /// The node's devices changed; each GPU with the id it has here.
-    NodeInventoried { node: NodeId, inventory: Inventory, gpus: Vec<GpuId> },
-    NodeLost { node: NodeId },
-    NodeReturned { node: NodeId },
-    NodeCordoned { node: NodeId },
-    NodeUncordoned { node: NodeId },
-    NodeKeyAdded { node: NodeId, key: Digest },
-    NodeKeyRevoked { node: NodeId, key: Digest },
-    NodeRemoved { node: NodeId },
+    NodeInventoried {
+        node: NodeId,
+        inventory: Inventory,
+        gpus: Vec<GpuId>,
+    },
+    NodeLost {
+        node: NodeId,
+    },
+    NodeReturned {
+        node: NodeId,
+    },
+    NodeCordoned {
+        node: NodeId,
+    },
+    NodeUncordoned {
+        node: NodeId,
+    },
+    NodeKeyAdded {
+        node: NodeId,
+        key: Digest,
+    },
+    NodeKeyRevoked {
+        node: NodeId,
+        key: Digest,
+    },
+    NodeRemoved {
+        node: NodeId,
+    },
 
-    JobSubmitted { job: JobId, owner: UserId, spec: Arc<JobSpec> },
-    JobAdmitted { job: JobId, admission: Admission },
-    JobPlaced { job: JobId, allocation: Allocation },
-    JobStarting { job: JobId },
-    JobRunning { job: JobId },
-    JobStopping { job: JobId, reason: StopReason },
+    JobSubmitted {
+        job: JobId,
+        owner: UserId,
+        spec: Arc<JobSpec>,
+    },
+    JobAdmitted {
+        job: JobId,
+        admission: Admission,
+    },
+    JobPlaced {
+        job: JobId,
+        allocation: Allocation,
+    },
+    JobStarting {
+        job: JobId,
+    },
+    JobRunning {
+        job: JobId,
+    },
+    JobStopping {
+        job: JobId,
+        reason: StopReason,
+    },
     /// Usage of a node's allocations, charged.
-    UsageMetered { node: NodeId, charges: Vec<Charge> },
+    UsageMetered {
+        node: NodeId,
+        charges: Vec<Charge>,
+    },
     /// The attempt ended by no fault of the job: back to the queue, hold and quota returned.
-    JobRequeued { job: JobId, why: String },
+    JobRequeued {
+        job: JobId,
+        why: String,
+    },
     /// The job ended: hold and quota returned, the job moves to history.
-    JobEnded { job: JobId, outcome: Outcome },
+    JobEnded {
+        job: JobId,
+        outcome: Outcome,
+    },
 }
 
 /// One metered interval and what it cost.

@@ -156,7 +156,14 @@ mod tests {
         let job = JobId(77).to_string();
         assert!(job.parse::<TenantId>().is_err());
         assert!(job.to_uppercase().parse::<JobId>().is_err());
-        for bad in ["", "job_", "job_../../../etc", "job_zzzzzzzzzzzzz", "job_0000000000il0", "job_00000000000000"] {
+        for bad in [
+            "",
+            "job_",
+            "job_../../../etc",
+            "job_zzzzzzzzzzzzz",
+            "job_0000000000il0",
+            "job_00000000000000",
+        ] {
             assert!(bad.parse::<JobId>().is_err(), "{bad}");
         }
     }

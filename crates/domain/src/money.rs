@@ -52,8 +52,15 @@ impl Currency {
 impl FromStr for Currency {
     type Err = &'static str;
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let letters: [u8; 3] = text.as_bytes().try_into().map_err(|_| "a currency is three letters")?;
-        if letters.iter().all(u8::is_ascii_uppercase) { Ok(Currency(letters)) } else { Err("a currency is three capital letters") }
+        let letters: [u8; 3] = text
+            .as_bytes()
+            .try_into()
+            .map_err(|_| "a currency is three letters")?;
+        if letters.iter().all(u8::is_ascii_uppercase) {
+            Ok(Currency(letters))
+        } else {
+            Err("a currency is three capital letters")
+        }
     }
 }
 
@@ -84,7 +91,10 @@ mod tests {
     fn interval_charges_add_up_to_the_total() {
         let hourly = Micros(1_000_003);
         let cuts = [0, 1, 999, 1_000, 60_000, 3_599_999, 7_200_001];
-        let sum: i64 = cuts.windows(2).map(|w| hourly.for_ms_at_hourly(w[1]).0 - hourly.for_ms_at_hourly(w[0]).0).sum();
+        let sum: i64 = cuts
+            .windows(2)
+            .map(|w| hourly.for_ms_at_hourly(w[1]).0 - hourly.for_ms_at_hourly(w[0]).0)
+            .sum();
         assert_eq!(sum, hourly.for_ms_at_hourly(7_200_001).0);
     }
 

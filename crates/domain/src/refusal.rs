@@ -107,7 +107,12 @@ pub struct Refusal {
 
 impl Refusal {
     pub fn new(code: Code, sentence: impl Into<Cow<'static, str>>) -> Self {
-        Refusal { code, sentence: sentence.into(), hint: None, field: None }
+        Refusal {
+            code,
+            sentence: sentence.into(),
+            hint: None,
+            field: None,
+        }
     }
 
     pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {

@@ -88,18 +88,33 @@ struct Door {
 impl Controller {
     /// A controller that only shows a view, until `lead` is called.
     pub fn following(view: Arc<View>, reader: JournalReader) -> Controller {
-        Controller { view, reader, door: Arc::default() }
+        Controller {
+            view,
+            reader,
+            door: Arc::default(),
+        }
     }
 
     /// Starts deciding. The view must stand at the journal's head.
-    pub fn lead(&self, journal: Journal, options: WriterOptions) -> tokio::task::JoinHandle<Result<Journal, JournalError>> {
+    pub fn lead(
+        &self,
+        journal: Journal,
+        options: WriterOptions,
+    ) -> tokio::task::JoinHandle<Result<Journal, JournalError>> {
         let (requests, queue) = mpsc::channel(QUEUE);
         let handle = journal.handle();
         let state = self.view.read().clone();
-        assert_eq!(self.view.seq(), handle.head().seq, "INVARIANT: who leads has seen the whole journal");
+        assert_eq!(
+            self.view.seq(),
+            handle.head().seq,
+            "INVARIANT: who leads has seen the whole journal"
+        );
         let committer = commit::start(journal, self.view.clone());
         let task = tokio::spawn(writer::run(state, queue, committer, options));
-        *self.door.write().expect("short and without panics") = Some(Door { requests, journal: handle });
+        *self.door.write().expect("short and without panics") = Some(Door {
+            requests,
+            journal: handle,
+        });
         task
     }
 
@@ -123,15 +138,33 @@ impl Controller {
 
     /// The journal for secrets and heads; only the leader has it at hand.
     pub fn journal(&self) -> Option<JournalHandle> {
-        self.door.read().expect("short and without panics").as_ref().map(|door| door.journal.clone())
+        self.door
+            .read()
+            .expect("short and without panics")
+            .as_ref()
+            .map(|door| door.journal.clone())
     }
 
     /// Decides a command and waits until it is durable.
-    pub async fn submit(&self, by: Actor, wish: Wish, request_id: Option<String>, keyed: Option<Keyed>) -> Result<Accepted, NotDone> {
+    pub async fn submit(
+        &self,
+        by: Actor,
+        wish: Wish,
+        request_id: Option<String>,
+        keyed: Option<Keyed>,
+    ) -> Result<Accepted, NotDone> {
         let door = self.door.read().expect("short and without panics").clone();
-        let Some(door) = door else { return Err(NotDone::NotLeading) };
+        let Some(door) = door else {
+            return Err(NotDone::NotLeading);
+        };
         let (reply, answer) = oneshot::channel();
-        let request = Request { by, wish, request_id, keyed, reply };
+        let request = Request {
+            by,
+            wish,
+            request_id,
+            keyed,
+            reply,
+        };
         if door.requests.send(request).await.is_err() {
             return Err(NotDone::NotLeading);
         }
@@ -156,7 +189,9 @@ pub struct WriterOptions {
 
 impl Default for WriterOptions {
     fn default() -> Self {
-        WriterOptions { snapshot_every: 100_000 }
+        WriterOptions {
+            snapshot_every: 100_000,
+        }
     }
 }
 

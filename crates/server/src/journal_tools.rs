@@ -4,7 +4,9 @@ use std::path::Path;
 
 use serde::Serialize;
 use tenure_api::v1::journal::{HeadView, ProofView};
-use tenure_journal::{Hash, JournalReader, Location, Proof, PublicKey, SignedHead, SigningKey, VerifyOptions};
+use tenure_journal::{
+    Hash, JournalReader, Location, Proof, PublicKey, SignedHead, SigningKey, VerifyOptions,
+};
 
 use crate::keyring::Keyring;
 
@@ -42,7 +44,11 @@ fn location(data_dir: &Path, database: Option<&str>) -> Location {
 
 /// Checks every event. Heads are those given, those stored, and those signed into the file beside the journal;
 /// keys are the platform's own where its master key is at hand, and those the given heads name.
-pub async fn verify(data_dir: &Path, database: Option<&str>, heads: &[HeadView]) -> Result<Verdict, ToolError> {
+pub async fn verify(
+    data_dir: &Path,
+    database: Option<&str>,
+    heads: &[HeadView],
+) -> Result<Verdict, ToolError> {
     let journal = JournalReader::open(&location(data_dir, database)).await?;
     let mut options = VerifyOptions::default();
     for view in heads {
@@ -54,13 +60,26 @@ pub async fn verify(data_dir: &Path, database: Option<&str>, heads: &[HeadView])
     options.heads.extend(heads_beside(data_dir));
     let report = journal.verify(options).await?;
     let mut faults: Vec<String> = Vec::new();
-    faults.extend(report.first_bad.as_ref().map(|bad| format!("event {} {}", bad.seq, bad.what)));
+    faults.extend(
+        report
+            .first_bad
+            .as_ref()
+            .map(|bad| format!("event {} {}", bad.seq, bad.what)),
+    );
     faults.extend(report.cut_tail.map(|cut| {
         let signed = tenure_domain::Time(cut.signed_at_ms).rfc3339();
-        format!("the tail was cut: {} events were there when a head was signed at {signed}, {} are left", cut.signed_seq, cut.found_seq)
+        format!(
+            "the tail was cut: {} events were there when a head was signed at {signed}, {} are left",
+            cut.signed_seq, cut.found_seq
+        )
     }));
     faults.extend(report.damaged_row.clone());
-    faults.extend(report.bad_heads.iter().map(|bad| format!("the head over {} events counts for nothing: {}", bad.seq, bad.why)));
+    faults.extend(
+        report
+            .bad_heads
+            .iter()
+            .map(|bad| format!("the head over {} events counts for nothing: {}", bad.seq, bad.why)),
+    );
     Ok(Verdict {
         sound: report.is_sound(),
         events: report.events,
@@ -84,7 +103,9 @@ async fn own_key(data_dir: &Path, journal: &JournalReader) -> Option<PublicKey> 
 /// Heads signed into the file beside the journal. A torn last line counts for nothing.
 fn heads_beside(data_dir: &Path) -> Vec<SignedHead> {
     let text = std::fs::read_to_string(data_dir.join("heads.jsonl")).unwrap_or_default();
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
 }
 
 fn signed(view: &HeadView) -> Result<(SignedHead, PublicKey), ToolError> {
@@ -109,9 +130,19 @@ fn hash(text: &str) -> Option<Hash> {
 /// Checks a proof offline, against a head kept elsewhere or the one that came with it.
 pub fn check_proof(proof: &ProofView, head: Option<&HeadView>) -> Result<(), ToolError> {
     let (head, key) = signed(head.unwrap_or(&proof.head))?;
-    let path = proof.path.iter().map(|text| hash(text).ok_or_else(|| ToolError::Head("a path step is not a hash".into())));
-    let proof = Proof { line: proof.line.clone(), index: proof.index, size: proof.size, path: path.collect::<Result<_, _>>()? };
-    tenure_journal::check_proof(&proof, &head, &key).map(drop).map_err(|error| ToolError::Head(error.to_string()))
+    let path = proof
+        .path
+        .iter()
+        .map(|text| hash(text).ok_or_else(|| ToolError::Head("a path step is not a hash".into())));
+    let proof = Proof {
+        line: proof.line.clone(),
+        index: proof.index,
+        size: proof.size,
+        path: path.collect::<Result<_, _>>()?,
+    };
+    tenure_journal::check_proof(&proof, &head, &key)
+        .map(drop)
+        .map_err(|error| ToolError::Head(error.to_string()))
 }
 
 /// Copies a journal while it is in use; gives the number of events copied.
@@ -121,6 +152,15 @@ pub async fn backup(data_dir: &Path, database: Option<&str>, to: &Path) -> Resul
 }
 
 /// Puts a backup where there is no journal yet; gives the number of events restored.
-pub async fn restore(from: &Path, data_dir: &Path, database: Option<&str>, until: Until) -> Result<u64, ToolError> {
-    Ok(tenure_journal::restore(from, &location(data_dir, database), until).await?.seq)
+pub async fn restore(
+    from: &Path,
+    data_dir: &Path,
+    database: Option<&str>,
+    until: Until,
+) -> Result<u64, ToolError> {
+    Ok(
+        tenure_journal::restore(from, &location(data_dir, database), until)
+            .await?
+            .seq,
+    )
 }

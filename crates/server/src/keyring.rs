@@ -29,7 +29,10 @@ pub struct Keyring {
 impl Keyring {
     /// Reads the master key, or makes one where there is none.
     pub fn open(path: &Path) -> Result<Keyring, KeyringError> {
-        let bad = |why: &dyn std::fmt::Display| KeyringError::File { path: path.display().to_string(), why: why.to_string() };
+        let bad = |why: &dyn std::fmt::Display| KeyringError::File {
+            path: path.display().to_string(),
+            why: why.to_string(),
+        };
         match std::fs::metadata(path) {
             Ok(meta) => {
                 use std::os::unix::fs::PermissionsExt;
@@ -40,7 +43,9 @@ impl Keyring {
                     return Err(bad(&"others may read it; chmod 600 it, and consider it known"));
                 }
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => create(path).map_err(|error| bad(&error))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                create(path).map_err(|error| bad(&error))?
+            }
             Err(error) => return Err(bad(&error)),
         }
         let bytes = std::fs::read(path).map_err(|error| bad(&error))?;
@@ -51,15 +56,23 @@ impl Keyring {
     pub fn new(master: &[u8; 32]) -> Keyring {
         let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"tenure keyring 1");
         let derived = salt.extract(master);
-        let okm = derived.expand(&[b"seal"], &CHACHA20_POLY1305).expect("a constant length");
-        Keyring { key: LessSafeKey::new(UnboundKey::from(okm)) }
+        let okm = derived
+            .expand(&[b"seal"], &CHACHA20_POLY1305)
+            .expect("a constant length");
+        Keyring {
+            key: LessSafeKey::new(UnboundKey::from(okm)),
+        }
     }
 
     /// `id` is bound to the box: moved to another id it does not open.
     pub fn seal(&self, id: &str, plain: &[u8]) -> Vec<u8> {
         let nonce: [u8; NONCE_LEN] = random();
         let mut sealed = plain.to_vec();
-        let tag = self.key.seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::from(id.as_bytes()), &mut sealed);
+        let tag = self.key.seal_in_place_separate_tag(
+            Nonce::assume_unique_for_key(nonce),
+            Aad::from(id.as_bytes()),
+            &mut sealed,
+        );
         let mut bytes = nonce.to_vec();
         bytes.append(&mut sealed);
         bytes.extend_from_slice(tag.expect("secrets are short").as_ref());
@@ -67,10 +80,18 @@ impl Keyring {
     }
 
     pub fn open_box(&self, id: &str, sealed: &[u8]) -> Result<Vec<u8>, KeyringError> {
-        let Some((nonce, body)) = sealed.split_first_chunk::<NONCE_LEN>() else { return Err(KeyringError::WrongKey) };
+        let Some((nonce, body)) = sealed.split_first_chunk::<NONCE_LEN>() else {
+            return Err(KeyringError::WrongKey);
+        };
         let mut body = body.to_vec();
-        let plain = self.key.open_in_place(Nonce::assume_unique_for_key(*nonce), Aad::from(id.as_bytes()), &mut body);
-        plain.map(|plain| plain.to_vec()).map_err(|_| KeyringError::WrongKey)
+        let plain = self.key.open_in_place(
+            Nonce::assume_unique_for_key(*nonce),
+            Aad::from(id.as_bytes()),
+            &mut body,
+        );
+        plain
+            .map(|plain| plain.to_vec())
+            .map_err(|_| KeyringError::WrongKey)
     }
 
     /// A platform secret by name; absent where it was never made.
@@ -81,14 +102,24 @@ impl Keyring {
         }
     }
 
-    pub async fn keep(&self, journal: &JournalHandle, id: &str, scope: &str, plain: &[u8]) -> Result<(), KeyringError> {
+    pub async fn keep(
+        &self,
+        journal: &JournalHandle,
+        id: &str,
+        scope: &str,
+        plain: &[u8],
+    ) -> Result<(), KeyringError> {
         Ok(journal.put_secret(id, scope, self.seal(id, plain)).await?)
     }
 }
 
 fn create(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
     file.write_all(&random::<32>())?;
     file.sync_all()
 }

@@ -46,8 +46,20 @@ pub struct Reconciler {
 
 impl Reconciler {
     /// `term` is the node lease's: a node silent for longer has stopped its work by itself.
-    pub fn new(controller: Controller, engine: Arc<dyn Engine>, keyring: Arc<Keyring>, term: Duration) -> Reconciler {
-        Reconciler { controller, engine, keyring, leases: Leases::new(term), metered: BTreeMap::new(), connected: BTreeMap::new() }
+    pub fn new(
+        controller: Controller,
+        engine: Arc<dyn Engine>,
+        keyring: Arc<Keyring>,
+        term: Duration,
+    ) -> Reconciler {
+        Reconciler {
+            controller,
+            engine,
+            keyring,
+            leases: Leases::new(term),
+            metered: BTreeMap::new(),
+            connected: BTreeMap::new(),
+        }
     }
 
     /// Runs until the server stops leading.
@@ -56,7 +68,14 @@ impl Reconciler {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut pulse = tokio::time::interval(Duration::from_millis(500));
         // A new leader gives every node a whole term to be heard of before it gives up on any.
-        let nodes: Vec<NodeId> = self.controller.view().read().fleet.nodes().map(|node| node.id).collect();
+        let nodes: Vec<NodeId> = self
+            .controller
+            .view()
+            .read()
+            .fleet
+            .nodes()
+            .map(|node| node.id)
+            .collect();
         nodes.into_iter().for_each(|node| self.leases.heard(node));
         while self.controller.is_leading() {
             tokio::select! {
@@ -90,9 +109,12 @@ impl Reconciler {
             }
             Seen::Inventory { inventory, .. } => {
                 let wish = Wish::ReportInventory { node, inventory };
-                self.wish(Actor::Node(node), wish, "an inventory was not taken").await;
+                self.wish(Actor::Node(node), wish, "an inventory was not taken")
+                    .await;
             }
-            Seen::Report { whole, allocations, .. } => self.reported(node, whole, &allocations).await,
+            Seen::Report {
+                whole, allocations, ..
+            } => self.reported(node, whole, &allocations).await,
         }
     }
 
@@ -103,24 +125,43 @@ impl Reconciler {
         }
         let (steps, lost) = {
             let state = self.controller.view().read();
-            let lost = state.fleet.node(node).is_some_and(|node| node.status == NodeStatus::Lost);
+            let lost = state
+                .fleet
+                .node(node)
+                .is_some_and(|node| node.status == NodeStatus::Lost);
             (plan::steps(&state, node, whole, allocations), lost)
         };
         join_all(steps.into_iter().map(|step| self.carry_out(node, step))).await;
         self.meter(node, allocations).await;
         if whole && lost {
-            self.wish(Actor::System, Wish::ReturnNode { node }, "a node's return was not taken").await;
+            self.wish(
+                Actor::System,
+                Wish::ReturnNode { node },
+                "a node's return was not taken",
+            )
+            .await;
         }
     }
 
     /// Journals run time at most once a minute for each node; ends are metered with the exit.
     async fn meter(&mut self, node: NodeId, allocations: &[AllocationReport]) {
-        let due = self.metered.get(&node).is_none_or(|last| last.elapsed() >= METER_EVERY);
-        let running = allocations.iter().filter(|report| report.state == RunState::Running);
-        let ran: Vec<(AllocationId, u64)> = running.map(|report| (report.allocation, report.ran_ms)).collect();
+        let due = self
+            .metered
+            .get(&node)
+            .is_none_or(|last| last.elapsed() >= METER_EVERY);
+        let running = allocations
+            .iter()
+            .filter(|report| report.state == RunState::Running);
+        let ran: Vec<(AllocationId, u64)> =
+            running.map(|report| (report.allocation, report.ran_ms)).collect();
         if due && !ran.is_empty() {
             self.metered.insert(node, Instant::now());
-            self.wish(Actor::Node(node), Wish::Meter { node, ran }, "usage was not taken").await;
+            self.wish(
+                Actor::Node(node),
+                Wish::Meter { node, ran },
+                "usage was not taken",
+            )
+            .await;
         }
     }
 
@@ -128,18 +169,28 @@ impl Reconciler {
     async fn learnt(&self, batch: &[Published]) {
         let steps: Vec<(NodeId, Step)> = {
             let state = self.controller.view().read();
-            batch.iter().filter_map(|published| plan::step_for(&state, &published.event)).collect()
+            batch
+                .iter()
+                .filter_map(|published| plan::step_for(&state, &published.event))
+                .collect()
         };
         join_all(steps.into_iter().map(|(node, step)| self.carry_out(node, step))).await;
-        if batch.iter().any(|published| matches!(*published.event, Event::SecretErased { .. })) {
+        if batch
+            .iter()
+            .any(|published| matches!(*published.event, Event::SecretErased { .. }))
+        {
             self.erase_orphaned_secrets(batch).await;
         }
     }
 
     async fn erase_orphaned_secrets(&self, batch: &[Published]) {
-        let Some(journal) = self.controller.journal() else { return };
+        let Some(journal) = self.controller.journal() else {
+            return;
+        };
         for published in batch {
-            let Event::SecretErased { secret, .. } = &*published.event else { continue };
+            let Event::SecretErased { secret, .. } = &*published.event else {
+                continue;
+            };
             if let Err(error) = journal.erase_secret(&secret.to_string()).await {
                 tracing::warn!(%error, %secret, "a secret's value was not erased yet");
             }
@@ -151,8 +202,18 @@ impl Reconciler {
         let now = crate::controller::now();
         let steps: Vec<(NodeId, Step)> = {
             let state = self.controller.view().read();
-            let heard = self.connected.iter().filter(|(_, whole)| **whole).map(|(node, _)| *node);
-            heard.flat_map(|node| plan::sweep(&state, node, now).into_iter().map(move |step| (node, step))).collect()
+            let heard = self
+                .connected
+                .iter()
+                .filter(|(_, whole)| **whole)
+                .map(|(node, _)| *node);
+            heard
+                .flat_map(|node| {
+                    plan::sweep(&state, node, now)
+                        .into_iter()
+                        .map(move |step| (node, step))
+                })
+                .collect()
         };
         join_all(steps.into_iter().map(|(node, step)| self.carry_out(node, step))).await;
     }
@@ -160,31 +221,68 @@ impl Reconciler {
     async fn give_up_on_silent_nodes(&mut self) {
         let silent: Vec<NodeId> = {
             let state = self.controller.view().read();
-            let living = state.fleet.nodes().filter(|node| node.status != NodeStatus::Lost).map(|node| node.id);
+            let living = state
+                .fleet
+                .nodes()
+                .filter(|node| node.status != NodeStatus::Lost)
+                .map(|node| node.id);
             living.filter(|&node| self.leases.is_over(node)).collect()
         };
         for node in silent {
             tracing::warn!(%node, "node not heard of for longer than its lease; its work goes back to the queue");
-            self.wish(Actor::System, Wish::LoseNode { node }, "a lost node was not noted").await;
+            self.wish(
+                Actor::System,
+                Wish::LoseNode { node },
+                "a lost node was not noted",
+            )
+            .await;
         }
     }
 
     async fn carry_out(&self, node: NodeId, step: Step) {
         let done = match step {
-            Step::Start(allocation) => match order::order(&self.controller, &self.keyring, allocation).await {
-                Ok(Some(order)) => self.engine.start(node, order).await,
-                Ok(None) => return,
-                Err(why) => {
-                    let observation = tenure_domain::command::Observation::NotStarted { why };
-                    self.wish(Actor::Node(node), Wish::Observe { node, allocation, observation }, "a failed start was not noted").await;
-                    return;
+            Step::Start(allocation) => {
+                match order::order(&self.controller, &self.keyring, allocation).await {
+                    Ok(Some(order)) => self.engine.start(node, order).await,
+                    Ok(None) => return,
+                    Err(why) => {
+                        let observation = tenure_domain::command::Observation::NotStarted { why };
+                        self.wish(
+                            Actor::Node(node),
+                            Wish::Observe {
+                                node,
+                                allocation,
+                                observation,
+                            },
+                            "a failed start was not noted",
+                        )
+                        .await;
+                        return;
+                    }
                 }
-            },
-            Step::Stop { allocation, reason, grace_s } => self.engine.stop(node, allocation, reason, grace_s).await,
+            }
+            Step::Stop {
+                allocation,
+                reason,
+                grace_s,
+            } => self.engine.stop(node, allocation, reason, grace_s).await,
             Step::Release(allocation) => self.engine.release(node, allocation).await,
-            Step::Observe { allocation, observation } => {
+            Step::Observe {
+                allocation,
+                observation,
+            } => {
                 let ended = plan::is_end(&observation);
-                let noted = self.wish(Actor::Node(node), Wish::Observe { node, allocation, observation }, "an observation was not taken").await;
+                let noted = self
+                    .wish(
+                        Actor::Node(node),
+                        Wish::Observe {
+                            node,
+                            allocation,
+                            observation,
+                        },
+                        "an observation was not taken",
+                    )
+                    .await;
                 if !(noted && ended) {
                     return;
                 }

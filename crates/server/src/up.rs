@@ -65,7 +65,9 @@ pub enum UpError {
     Keyring(#[from] KeyringError),
     #[error("listening on {0} failed")]
     Listen(SocketAddr, #[source] std::io::Error),
-    #[error("{0} would be reachable from other machines without TLS; give --tls-cert and --tls-key, or listen on loopback")]
+    #[error(
+        "{0} would be reachable from other machines without TLS; give --tls-cert and --tls-key, or listen on loopback"
+    )]
     Plaintext(SocketAddr),
     #[error("the data directory {0} cannot be used")]
     DataDir(PathBuf, #[source] std::io::Error),
@@ -90,8 +92,15 @@ pub async fn up(options: UpOptions) -> Result<(), UpError> {
     }
     prepare(&options.data_dir)?;
     let keyring = Arc::new(Keyring::open(&options.data_dir.join("master.key"))?);
-    let tls = options.tls.as_ref().map(|(certificate, key)| crate::http::tls_config(certificate, key)).transpose().map_err(UpError::Tls)?;
-    let listener = TcpListener::bind(options.listen).await.map_err(|error| UpError::Listen(options.listen, error))?;
+    let tls = options
+        .tls
+        .as_ref()
+        .map(|(certificate, key)| crate::http::tls_config(certificate, key))
+        .transpose()
+        .map_err(UpError::Tls)?;
+    let listener = TcpListener::bind(options.listen)
+        .await
+        .map_err(|error| UpError::Listen(options.listen, error))?;
     let stop = CancellationToken::new();
     let interrupted = watch_signals(stop.clone());
 
@@ -100,7 +109,13 @@ pub async fn up(options: UpOptions) -> Result<(), UpError> {
     let view = Arc::new(View::new(recovered.state, recovered.seq));
     let controller = Controller::following(view, journal.reader().clone());
     let engine = Arc::new(Switch::default());
-    let house = House { options, keyring, controller, engine, stop };
+    let house = House {
+        options,
+        keyring,
+        controller,
+        engine,
+        stop,
+    };
     let serving = house.serve(listener, tls, &journal).await?;
     let led = match journal {
         Opened::Leading(journal) => house.lead(*journal, &serving, interrupted).await,
@@ -178,7 +193,12 @@ struct Serving {
 }
 
 impl House {
-    async fn serve(&self, listener: TcpListener, tls: Option<Arc<rustls::ServerConfig>>, journal: &Opened) -> Result<Serving, UpError> {
+    async fn serve(
+        &self,
+        listener: TcpListener,
+        tls: Option<Arc<rustls::ServerConfig>>,
+        journal: &Opened,
+    ) -> Result<Serving, UpError> {
         let keys = match journal {
             Opened::Leading(journal) => PlatformKeys::load_or_make(&self.keyring, journal).await?,
             Opened::Following(reader) => PlatformKeys::load(&self.keyring, reader).await?,
@@ -197,10 +217,16 @@ impl House {
                 ..HttpOptions::default()
             },
         };
-        let address = listener.local_addr().map_err(|error| UpError::Listen(options.listen, error))?;
+        let address = listener
+            .local_addr()
+            .map_err(|error| UpError::Listen(options.listen, error))?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let task = tokio::spawn(crate::http::serve(listener, tls, app, self.stop.clone()));
-        Ok(Serving { url: format!("{scheme}://{address}"), keys, task })
+        Ok(Serving {
+            url: format!("{scheme}://{address}"),
+            keys,
+            task,
+        })
     }
 
     /// Follows the leader until it is gone; gives the journal in hand, or nothing when told to stop.
@@ -226,26 +252,51 @@ impl House {
         }
     }
 
-    async fn lead(&self, journal: Journal, serving: &Serving, interrupted: tokio::sync::watch::Receiver<bool>) -> Result<(), UpError> {
+    async fn lead(
+        &self,
+        journal: Journal,
+        serving: &Serving,
+        interrupted: tokio::sync::watch::Receiver<bool>,
+    ) -> Result<(), UpError> {
         let (options, controller) = (&self.options, &self.controller);
         let handle = journal.handle();
         let mut writing = controller.lead(journal, WriterOptions::default());
         let founded = found::found(controller, &options.data_dir).await?;
-        let demo = if options.demo { Some(demo::demo(controller, &options.data_dir).await?) } else { None };
+        let demo = if options.demo {
+            Some(demo::demo(controller, &options.data_dir).await?)
+        } else {
+            None
+        };
 
         let term = Duration::from_secs(options.lease_term_s.max(1));
-        let config = HubConfig { listen: options.agent_listen, term, ..HubConfig::default() };
+        let config = HubConfig {
+            listen: options.agent_listen,
+            term,
+            ..HubConfig::default()
+        };
         let registry = Arc::new(Enrolment::new(controller.clone()));
         let hub = Arc::new(Hub::bind(config, serving.keys.authority.clone(), registry).await?);
         let seen = tenure_engine::Engine::subscribe(&*hub);
         self.engine.set(hub.clone());
-        let reconciling = tokio::spawn(Reconciler::new(controller.clone(), hub.clone(), self.keyring.clone(), term).run(seen));
-        let signing = tokio::spawn(heads::sign(handle.clone(), serving.keys.signing.clone(), options.data_dir.join("heads.jsonl")));
+        let reconciling = tokio::spawn(
+            Reconciler::new(controller.clone(), hub.clone(), self.keyring.clone(), term).run(seen),
+        );
+        let signing = tokio::spawn(heads::sign(
+            handle.clone(),
+            serving.keys.signing.clone(),
+            options.data_dir.join("heads.jsonl"),
+        ));
         let renewing = tokio::spawn(renew(handle));
         let mut agent = None;
         if !options.no_agent {
-            let ticket = local_agent::ticket(controller, serving.keys.authority.fingerprint(), &options.data_dir).await?;
-            agent = Some(LocalAgent::start(hub.address(), ticket, &options.data_dir).map_err(UpError::Agent)?);
+            let ticket = local_agent::ticket(
+                controller,
+                serving.keys.authority.fingerprint(),
+                &options.data_dir,
+            )
+            .await?;
+            agent =
+                Some(LocalAgent::start(hub.address(), ticket, &options.data_dir).map_err(UpError::Agent)?);
         }
         if !options.quiet {
             found::announce(&serving.url, hub.address(), &founded, demo.as_ref());
@@ -293,7 +344,9 @@ async fn renew(journal: JournalHandle) {
 fn watch_signals(stop: CancellationToken) -> tokio::sync::watch::Receiver<bool> {
     use tokio::signal::unix::{SignalKind, signal};
     let (sender, receiver) = tokio::sync::watch::channel(false);
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
         return receiver;
     };
     tokio::spawn(async move {

@@ -22,12 +22,18 @@ pub struct View {
 
 impl View {
     pub fn new(state: State, seq: u64) -> View {
-        View { state: RwLock::new(state), seq: watch::Sender::new(seq), news: broadcast::Sender::new(4096) }
+        View {
+            state: RwLock::new(state),
+            seq: watch::Sender::new(seq),
+            news: broadcast::Sender::new(4096),
+        }
     }
 
     /// Reads committed state. Hold it shortly and never across an await.
     pub fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().expect("a panic while publishing ends the process")
+        self.state
+            .read()
+            .expect("a panic while publishing ends the process")
     }
 
     /// Sequence number of the last event in the view.
@@ -47,9 +53,14 @@ impl View {
 
     /// Takes in a committed batch.
     pub(crate) fn publish(&self, batch: Vec<Published>) {
-        let Some(last) = batch.last().map(|published| published.seq) else { return };
+        let Some(last) = batch.last().map(|published| published.seq) else {
+            return;
+        };
         {
-            let mut state = self.state.write().expect("a panic while publishing ends the process");
+            let mut state = self
+                .state
+                .write()
+                .expect("a panic while publishing ends the process");
             for published in &batch {
                 state.apply(published.at, &published.event);
             }

@@ -41,17 +41,42 @@ impl Platform {
     }
 
     /// Founds the platform with `tenants` tenants of `subscribers` subscribers of `users` users each.
-    pub async fn populate(&self, tenants: usize, subscribers: usize, users: usize) -> anyhow::Result<Vec<UserId>> {
-        let found = Wish::Found { platform: "bench".into(), owner: "owner".into(), key: Digest([0; 32]), prices: Prices::default() };
+    pub async fn populate(
+        &self,
+        tenants: usize,
+        subscribers: usize,
+        users: usize,
+    ) -> anyhow::Result<Vec<UserId>> {
+        let found = Wish::Found {
+            platform: "bench".into(),
+            owner: "owner".into(),
+            key: Digest([0; 32]),
+            prices: Prices::default(),
+        };
         self.wish(found).await?;
         let mut made = Vec::new();
         for t in 0..tenants {
-            let tenant = ScopeId::Tenant(TenantId(self.wish(Wish::CreateTenant { name: format!("t{t}") }).await?.ids));
+            let tenant = ScopeId::Tenant(TenantId(
+                self.wish(Wish::CreateTenant {
+                    name: format!("t{t}"),
+                })
+                .await?
+                .ids,
+            ));
             for s in 0..subscribers {
-                let wish = Wish::CreateSubscriber { tenant, name: format!("s{s}") };
+                let wish = Wish::CreateSubscriber {
+                    tenant,
+                    name: format!("s{s}"),
+                };
                 let parent = ScopeId::Subscriber(SubscriberId(self.wish(wish).await?.ids));
                 let users = (0..users).map(|u| {
-                    let wish = Wish::CreateUser { parent, name: format!("u{u}"), kind: UserKind::Person, identity: None, role: Some(Role::Member) };
+                    let wish = Wish::CreateUser {
+                        parent,
+                        name: format!("u{u}"),
+                        kind: UserKind::Person,
+                        identity: None,
+                        role: Some(Role::Member),
+                    };
                     self.wish(wish)
                 });
                 for user in futures_util::future::join_all(users).await {
@@ -64,16 +89,34 @@ impl Platform {
 
     /// A node that never fills up.
     pub async fn endless_node(&self) -> anyhow::Result<NodeId> {
-        self.wish(Wish::CreateJoinToken { digest: Digest([1; 32]), expires: Time(i64::MAX) }).await?;
-        let joined = self.wish(Wish::JoinNode { token: Digest([1; 32]), name: "endless".into(), key: Digest([2; 32]) }).await?;
+        self.wish(Wish::CreateJoinToken {
+            digest: Digest([1; 32]),
+            expires: Time(i64::MAX),
+        })
+        .await?;
+        let joined = self
+            .wish(Wish::JoinNode {
+                token: Digest([1; 32]),
+                name: "endless".into(),
+                key: Digest([2; 32]),
+            })
+            .await?;
         let node = NodeId(joined.ids);
-        let inventory = Inventory { cpu_milli: u32::MAX, memory_mib: 1 << 39, gpus: Vec::new() };
+        let inventory = Inventory {
+            cpu_milli: u32::MAX,
+            memory_mib: 1 << 39,
+            gpus: Vec::new(),
+        };
         self.wish(Wish::ReportInventory { node, inventory }).await?;
         Ok(node)
     }
 
     pub async fn submit(&self, owner: UserId, spec: Arc<JobSpec>) -> anyhow::Result<Accepted> {
-        done(self.controller.submit(Actor::user(owner), Wish::Submit { owner, spec }, None, None).await)
+        done(
+            self.controller
+                .submit(Actor::user(owner), Wish::Submit { owner, spec }, None, None)
+                .await,
+        )
     }
 }
 

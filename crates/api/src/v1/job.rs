@@ -102,7 +102,11 @@ pub struct Waiting {
 
 impl From<Refusal> for Waiting {
     fn from(refusal: Refusal) -> Waiting {
-        Waiting { code: refusal.code.as_str().into(), sentence: refusal.sentence.into(), hint: refusal.hint.map(Into::into) }
+        Waiting {
+            code: refusal.code.as_str().into(),
+            sentence: refusal.sentence.into(),
+            hint: refusal.hint.map(Into::into),
+        }
     }
 }
 

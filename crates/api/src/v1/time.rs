@@ -22,7 +22,9 @@ impl std::fmt::Display for Moment {
 impl std::str::FromStr for Moment {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        Time::parse_rfc3339(text).map(Moment).ok_or_else(|| "a moment is written like 2026-11-15T09:30:00Z".to_owned())
+        Time::parse_rfc3339(text)
+            .map(Moment)
+            .ok_or_else(|| "a moment is written like 2026-11-15T09:30:00Z".to_owned())
     }
 }
 
@@ -42,7 +44,10 @@ impl<'de> Deserialize<'de> for Moment {
 impl utoipa::PartialSchema for Moment {
     fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
         use utoipa::openapi::schema::{KnownFormat, ObjectBuilder, SchemaFormat, Type};
-        ObjectBuilder::new().schema_type(Type::String).format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime))).into()
+        ObjectBuilder::new()
+            .schema_type(Type::String)
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::DateTime)))
+            .into()
     }
 }
 

@@ -36,7 +36,10 @@ impl FromStr for AccountId {
         match text {
             "revenue" => Ok(AccountId::Revenue),
             "internal" => Ok(AccountId::Internal),
-            _ => text.parse().map(AccountId::Tenant).map_err(|_| "not an account".into()),
+            _ => text
+                .parse()
+                .map(AccountId::Tenant)
+                .map_err(|_| "not an account".into()),
         }
     }
 }

@@ -45,7 +45,10 @@ impl Default for Prices {
             cpu_hour_micros: 20_000,
             memory_gib_hour_micros: 2_000,
             classes: BTreeMap::new(),
-            other: ClassPrice { gpu_hour_micros: 1_000_000, vram_gib_hour_micros: 0 },
+            other: ClassPrice {
+                gpu_hour_micros: 1_000_000,
+                vram_gib_hour_micros: 0,
+            },
         }
     }
 }
@@ -55,13 +58,22 @@ impl Prices {
         let fine = |price: i64| (0..=MAX_PRICE_MICROS).contains(&price);
         let class_fine = |price: &ClassPrice| fine(price.gpu_hour_micros) && fine(price.vram_gib_hour_micros);
         if !fine(self.cpu_hour_micros) {
-            return Err(Refusal::invalid("/cpu_hour_micros", "a price is zero or more, and at most a billion an hour"));
+            return Err(Refusal::invalid(
+                "/cpu_hour_micros",
+                "a price is zero or more, and at most a billion an hour",
+            ));
         }
         if !fine(self.memory_gib_hour_micros) {
-            return Err(Refusal::invalid("/memory_gib_hour_micros", "a price is zero or more, and at most a billion an hour"));
+            return Err(Refusal::invalid(
+                "/memory_gib_hour_micros",
+                "a price is zero or more, and at most a billion an hour",
+            ));
         }
         if !class_fine(&self.other) || !self.classes.values().all(class_fine) {
-            return Err(Refusal::invalid("/classes", "a price is zero or more, and at most a billion an hour"));
+            return Err(Refusal::invalid(
+                "/classes",
+                "a price is zero or more, and at most a billion an hour",
+            ));
         }
         for class in self.classes.keys() {
             crate::name::check(class, "/classes")?;

@@ -12,8 +12,17 @@ use crate::workload::job::Phase;
 pub fn why(state: &State, id: JobId, at: Time) -> Option<Refusal> {
     let job = state.jobs.get(&id).filter(|job| job.phase == Phase::Queued)?;
     let mut ids = Ids::starting_at(u64::MAX - Ids::BLOCK);
-    let answer = start(state, ScopeId::User(job.owner), &job.spec, id, job.attempt, &mut ids, at);
+    let answer = start(
+        state,
+        ScopeId::User(job.owner),
+        &job.spec,
+        id,
+        job.attempt,
+        &mut ids,
+        at,
+    );
     Some(answer.err().unwrap_or_else(|| {
-        Refusal::new(Code::BehindOthers, "it can start and is about to be tried").hint("it starts with the next pass over the queue")
+        Refusal::new(Code::BehindOthers, "it can start and is about to be tried")
+            .hint("it starts with the next pass over the queue")
     }))
 }

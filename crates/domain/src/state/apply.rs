@@ -437,7 +437,9 @@ impl State {
             spec: job.spec,
             submitted: job.submitted,
             // A job too short to be seen running ran all the same.
-            started: job.started.or((job.ran_ms > 0).then_some(Time(at.0.saturating_sub_unsigned(job.ran_ms)))),
+            started: job
+                .started
+                .or((job.ran_ms > 0).then_some(Time(at.0.saturating_sub_unsigned(job.ran_ms)))),
             ended: at,
             attempts: job.attempt,
             outcome: outcome.clone(),

@@ -86,7 +86,11 @@ impl Keys {
     }
 
     pub fn of_user(&self, user: UserId) -> impl Iterator<Item = &Key> {
-        self.by_user.get(&user).into_iter().flatten().filter_map(|id| self.keys.get(id))
+        self.by_user
+            .get(&user)
+            .into_iter()
+            .flatten()
+            .filter_map(|id| self.keys.get(id))
     }
 
     pub(crate) fn insert(&mut self, key: Key) {

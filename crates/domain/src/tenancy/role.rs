@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
-use cedar_policy::{Authorizer, Context, Decision, Entities, EntityUid, PolicySet, Request, RestrictedExpression};
+use cedar_policy::{
+    Authorizer, Context, Decision, Entities, EntityUid, PolicySet, Request, RestrictedExpression,
+};
 use serde::{Deserialize, Serialize};
 
 macro_rules! words {
@@ -77,19 +79,47 @@ pub fn permitted(role: Role) -> &'static BTreeSet<Action> {
         let permits = |role: Role, action: Action| {
             let role = RestrictedExpression::new_string(role.as_str().to_owned());
             let context = Context::from_pairs([("role".to_owned(), role)]).expect("one attribute");
-            let uid = |kind: &str, id: &str| EntityUid::from_str(&format!("{kind}::\"{id}\"")).expect("a plain name");
-            let request = Request::new(uid("User", "any"), uid("Action", action.as_str()), uid("Scope", "any"), context, None);
+            let uid = |kind: &str, id: &str| {
+                EntityUid::from_str(&format!("{kind}::\"{id}\"")).expect("a plain name")
+            };
+            let request = Request::new(
+                uid("User", "any"),
+                uid("Action", action.as_str()),
+                uid("Scope", "any"),
+                context,
+                None,
+            );
             let request = request.expect("no schema to violate");
-            Authorizer::new().is_authorized(&request, &policies, &Entities::empty()).decision() == Decision::Allow
+            Authorizer::new()
+                .is_authorized(&request, &policies, &Entities::empty())
+                .decision()
+                == Decision::Allow
         };
-        Role::ALL.iter().map(|&role| Action::ALL.iter().copied().filter(|&action| permits(role, action)).collect()).collect()
+        Role::ALL
+            .iter()
+            .map(|&role| {
+                Action::ALL
+                    .iter()
+                    .copied()
+                    .filter(|&action| permits(role, action))
+                    .collect()
+            })
+            .collect()
     });
     &table[role as usize]
 }
 
 /// What every user may do to itself without any role.
 pub fn permitted_to_self(action: Action) -> bool {
-    matches!(action, Action::ScopeRead | Action::KeyManage | Action::JobRead | Action::JobStop | Action::CostRead | Action::SecretWrite)
+    matches!(
+        action,
+        Action::ScopeRead
+            | Action::KeyManage
+            | Action::JobRead
+            | Action::JobStop
+            | Action::CostRead
+            | Action::SecretWrite
+    )
 }
 
 #[cfg(test)]
@@ -111,7 +141,18 @@ mod tests {
     #[test]
     fn only_owners_hold_everything() {
         assert_eq!(permitted(Role::Owner).len(), Action::ALL.len());
-        let reads = [Action::ScopeRead, Action::JobRead, Action::CostRead, Action::EventRead, Action::NodeRead, Action::JournalRead];
-        assert!(permitted(Role::Auditor).iter().all(|action| reads.contains(action)));
+        let reads = [
+            Action::ScopeRead,
+            Action::JobRead,
+            Action::CostRead,
+            Action::EventRead,
+            Action::NodeRead,
+            Action::JournalRead,
+        ];
+        assert!(
+            permitted(Role::Auditor)
+                .iter()
+                .all(|action| reads.contains(action))
+        );
     }
 }

@@ -66,12 +66,16 @@ pub enum Outcome {
         signal: Option<i32>,
     },
     /// It could not be started.
-    NotStarted { why: String },
+    NotStarted {
+        why: String,
+    },
     Cancelled,
     /// Ended at its run-time limit.
     TimedOut,
     /// Faults that were not its own used up its attempts.
-    GaveUp { attempts: u32 },
+    GaveUp {
+        attempts: u32,
+    },
 }
 
 impl Outcome {

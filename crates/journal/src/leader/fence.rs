@@ -48,7 +48,9 @@ const SILENT_OR_GONE: &str = "WHERE leader.renewed_ms + leader.term_ms < {now} \
 /// Lets others see that the leader of this epoch is connected.
 async fn name_session(conn: &mut Conn, epoch: i64) -> Result<(), sqlx::Error> {
     if conn.dialect() == Dialect::Postgres {
-        let name = format!("SELECT set_config('application_name', 'tenure leader ' || current_schema() || ' {epoch}', false)");
+        let name = format!(
+            "SELECT set_config('application_name', 'tenure leader ' || current_schema() || ' {epoch}', false)"
+        );
         conn.row(&name, args![]).await?;
     }
     Ok(())

@@ -21,7 +21,10 @@ pub struct Clock {
 
 impl Clock {
     pub fn after(last: Time, last_id: u64) -> Clock {
-        Clock { last, next_id: last_id.saturating_add(Ids::BLOCK) }
+        Clock {
+            last,
+            next_id: last_id.saturating_add(Ids::BLOCK),
+        }
     }
 
     /// The moment and the id block of the next command.

@@ -18,7 +18,11 @@ pub(super) struct Committer {
 
 pub(super) fn start(journal: Journal, view: Arc<View>) -> Committer {
     let (batches, queue) = mpsc::unbounded_channel();
-    Committer { batches, free: Arc::new(Semaphore::new(1)), task: tokio::spawn(run(journal, view, queue)) }
+    Committer {
+        batches,
+        free: Arc::new(Semaphore::new(1)),
+        task: tokio::spawn(run(journal, view, queue)),
+    }
 }
 
 impl Committer {
@@ -69,13 +73,32 @@ async fn commit(journal: &mut Journal, view: &View, batch: Pending) -> Result<()
             at_ms: pending.at.0,
             by: pending.by.clone(),
             request: pending.request_id.clone(),
-            event: serde_json::to_string(&pending.event).expect("events encode").into(),
+            event: serde_json::to_string(&pending.event)
+                .expect("events encode")
+                .into(),
         });
-        let committed = journal.append(Batch { entries: entries.collect(), history: batch.history, keys: batch.keys }).await?;
-        assert!(batch.events.is_empty() || committed.first_seq == first, "INVARIANT: nobody else writes");
+        let committed = journal
+            .append(Batch {
+                entries: entries.collect(),
+                history: batch.history,
+                keys: batch.keys,
+            })
+            .await?;
+        assert!(
+            batch.events.is_empty() || committed.first_seq == first,
+            "INVARIANT: nobody else writes"
+        );
     }
     let published = batch.events.into_iter().enumerate();
-    view.publish(published.map(|(i, pending)| Published { seq: first + i as u64, at: pending.at, event: pending.event }).collect());
+    view.publish(
+        published
+            .map(|(i, pending)| Published {
+                seq: first + i as u64,
+                at: pending.at,
+                event: pending.event,
+            })
+            .collect(),
+    );
     for mut pending in batch.replies {
         pending.accepted.seq = first + pending.events_so_far - 1;
         // The caller may have gone away; what it asked for is done all the same.
@@ -99,7 +122,9 @@ impl Snapshots {
         // Only this task publishes, and it is here: the view stands exactly at `seq`.
         let state = view.read().clone();
         self.under_way = Some(tokio::spawn(async move {
-            let bytes = tokio::task::spawn_blocking(move || serde_json::to_vec(&state).expect("the state encodes")).await;
+            let bytes =
+                tokio::task::spawn_blocking(move || serde_json::to_vec(&state).expect("the state encodes"))
+                    .await;
             let Ok(bytes) = bytes else { return };
             if let Err(error) = handle.write_snapshot(seq, SNAPSHOT_FORMAT, &bytes).await {
                 tracing::warn!(%error, seq, "a snapshot was not written; restarts take longer until the next one");

@@ -15,7 +15,11 @@ pub async fn follow(journal: &JournalReader, view: &View) -> Result<(), RecoverE
     while let Some(line) = lines.next().await {
         let line = line?;
         let event = Arc::new(event(&line)?);
-        view.publish(vec![Published { seq: line.seq, at: Time(line.at_ms), event }]);
+        view.publish(vec![Published {
+            seq: line.seq,
+            at: Time(line.at_ms),
+            event,
+        }]);
     }
     Ok(())
 }
@@ -27,7 +31,13 @@ pub async fn catch_up(journal: &JournalReader, view: &View) -> Result<(), Recove
         if lines.is_empty() {
             return Ok(());
         }
-        let batch = lines.iter().map(|line| Ok(Published { seq: line.seq, at: Time(line.at_ms), event: Arc::new(event(line)?) }));
+        let batch = lines.iter().map(|line| {
+            Ok(Published {
+                seq: line.seq,
+                at: Time(line.at_ms),
+                event: Arc::new(event(line)?),
+            })
+        });
         view.publish(batch.collect::<Result<_, RecoverError>>()?);
     }
 }

@@ -28,14 +28,23 @@ pub async fn recover(journal: &JournalReader) -> Result<Recovered, RecoverError>
         Some(snapshot) => match serde_json::from_slice::<State>(&snapshot.bytes) {
             Ok(mut state) => {
                 state.rebuild_indexes();
-                Recovered { state, seq: snapshot.seq }
+                Recovered {
+                    state,
+                    seq: snapshot.seq,
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, seq = snapshot.seq, "the snapshot is not readable; replaying the whole journal");
-                Recovered { state: State::default(), seq: 0 }
+                Recovered {
+                    state: State::default(),
+                    seq: 0,
+                }
             }
         },
-        None => Recovered { state: State::default(), seq: 0 },
+        None => Recovered {
+            state: State::default(),
+            seq: 0,
+        },
     };
     loop {
         let lines = journal.read(recovered.seq + 1, CHUNK).await?;
@@ -51,5 +60,8 @@ pub async fn recover(journal: &JournalReader) -> Result<Recovered, RecoverError>
 
 /// The event a line carries.
 pub fn event(line: &Line) -> Result<Event, RecoverError> {
-    serde_json::from_str(&line.event).map_err(|source| RecoverError::UnknownEvent { seq: line.seq, source })
+    serde_json::from_str(&line.event).map_err(|source| RecoverError::UnknownEvent {
+        seq: line.seq,
+        source,
+    })
 }

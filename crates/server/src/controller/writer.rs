@@ -40,7 +40,12 @@ pub(super) async fn run(
     options: WriterOptions,
 ) -> Result<Journal, JournalError> {
     let clock = Clock::after(super::now(), state.last_id);
-    let mut writer = Writer { state, clock, batch: Pending::default(), pass: Some(Pass { cursor: None }) };
+    let mut writer = Writer {
+        state,
+        clock,
+        batch: Pending::default(),
+        pass: Some(Pass { cursor: None }),
+    };
     let mut idle = tokio::time::interval(IDLE_PASS);
     idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut since_snapshot = 0;
@@ -76,7 +81,12 @@ pub(super) async fn run(
 impl Writer {
     fn take(&mut self, request: Request) {
         let (at, ids) = self.clock.tick();
-        let command = Command { at, by: request.by, ids, wish: request.wish };
+        let command = Command {
+            at,
+            by: request.by,
+            ids,
+            wish: request.wish,
+        };
         let events = match decide(&self.state, &command) {
             Ok(events) => self.absorb(&command, events, request.request_id),
             Err(refusal) => {
@@ -85,17 +95,38 @@ impl Writer {
                 return;
             }
         };
-        let accepted = Accepted { ids, at, seq: 0, events };
+        let accepted = Accepted {
+            ids,
+            at,
+            seq: 0,
+            events,
+        };
         if let Some(keyed) = request.keyed {
             let (status, reply) = (keyed.render)(&self.state, &accepted);
-            self.batch.keys.push(KeyRow { principal: keyed.principal, key: keyed.key, digest: keyed.digest, status, reply, at_ms: at.0 });
+            self.batch.keys.push(KeyRow {
+                principal: keyed.principal,
+                key: keyed.key,
+                digest: keyed.digest,
+                status,
+                reply,
+                at_ms: at.0,
+            });
         }
         let events_so_far = self.batch.events.len() as u64;
-        self.batch.replies.push(PendingReply { reply: request.reply, accepted, events_so_far });
+        self.batch.replies.push(PendingReply {
+            reply: request.reply,
+            accepted,
+            events_so_far,
+        });
     }
 
     /// Applies decided events and puts them into the batch.
-    fn absorb(&mut self, command: &Command, events: Vec<Event>, request_id: Option<String>) -> Vec<Arc<Event>> {
+    fn absorb(
+        &mut self,
+        command: &Command,
+        events: Vec<Event>,
+        request_id: Option<String>,
+    ) -> Vec<Arc<Event>> {
         let by = command.by.to_string();
         let mut shared = Vec::with_capacity(events.len());
         for event in events {
@@ -106,7 +137,12 @@ impl Writer {
                 self.start_pass();
             }
             let event = Arc::new(event);
-            self.batch.events.push(PendingEvent { at: command.at, by: by.clone(), request_id: request_id.clone(), event: event.clone() });
+            self.batch.events.push(PendingEvent {
+                at: command.at,
+                by: by.clone(),
+                request_id: request_id.clone(),
+                event: event.clone(),
+            });
             shared.push(event);
         }
         shared
@@ -120,9 +156,19 @@ impl Writer {
 
     /// One step of the pass under way, if there is one.
     fn pass_step(&mut self) {
-        let Some(Pass { cursor }) = self.pass.take() else { return };
+        let Some(Pass { cursor }) = self.pass.take() else {
+            return;
+        };
         let (at, ids) = self.clock.tick();
-        let command = Command { at, by: Actor::System, ids, wish: Wish::Schedule { after: cursor, limit: PASS_STEP } };
+        let command = Command {
+            at,
+            by: Actor::System,
+            ids,
+            wish: Wish::Schedule {
+                after: cursor,
+                limit: PASS_STEP,
+            },
+        };
         let ahead = next_cursor(&self.state, cursor, PASS_STEP);
         match decide(&self.state, &command) {
             Ok(events) if !events.is_empty() => {
@@ -155,12 +201,20 @@ fn frees_or_allows(event: &Event) -> bool {
 
 fn history_row(retired: &Retired) -> HistoryRow {
     match retired {
-        Retired::Job { scope, job } => {
-            HistoryRow { kind: "job".into(), id: job.id.to_string(), scope: scope.clone(), at_ms: job.ended.0, body: json(job) }
-        }
-        Retired::Scope { path, closed, scope } => {
-            HistoryRow { kind: "scope".into(), id: scope.id.to_string(), scope: path.clone(), at_ms: closed.0, body: json(scope) }
-        }
+        Retired::Job { scope, job } => HistoryRow {
+            kind: "job".into(),
+            id: job.id.to_string(),
+            scope: scope.clone(),
+            at_ms: job.ended.0,
+            body: json(job),
+        },
+        Retired::Scope { path, closed, scope } => HistoryRow {
+            kind: "scope".into(),
+            id: scope.id.to_string(),
+            scope: path.clone(),
+            at_ms: closed.0,
+            body: json(scope),
+        },
     }
 }
 

@@ -18,7 +18,10 @@ pub struct Leases {
 
 impl Leases {
     pub fn new(term: Duration) -> Leases {
-        Leases { term, heard: BTreeMap::new() }
+        Leases {
+            term,
+            heard: BTreeMap::new(),
+        }
     }
 
     pub fn heard(&mut self, node: NodeId) {

@@ -9,11 +9,22 @@ use crate::controller::Controller;
 use crate::keyring::Keyring;
 
 /// The order for an allocation; none when it is no longer intended, an explanation when it cannot be made.
-pub async fn order(controller: &Controller, keyring: &Keyring, id: AllocationId) -> Result<Option<Order>, String> {
-    let Some((mut order, wanted)) = draft(controller, id)? else { return Ok(None) };
+pub async fn order(
+    controller: &Controller,
+    keyring: &Keyring,
+    id: AllocationId,
+) -> Result<Option<Order>, String> {
+    let Some((mut order, wanted)) = draft(controller, id)? else {
+        return Ok(None);
+    };
     for (variable, name, secret) in wanted {
-        let Some(journal) = controller.journal() else { return Ok(None) };
-        let value = keyring.find(&journal, &secret.to_string()).await.map_err(|error| format!("secret {name}: {error}"))?;
+        let Some(journal) = controller.journal() else {
+            return Ok(None);
+        };
+        let value = keyring
+            .find(&journal, &secret.to_string())
+            .await
+            .map_err(|error| format!("secret {name}: {error}"))?;
         let value = value.ok_or_else(|| format!("secret {name} was erased"))?;
         let value = String::from_utf8(value).map_err(|_| format!("secret {name} is not text"))?;
         order.secrets.push((variable, SecretText::new(value)));
@@ -25,27 +36,44 @@ type Wanted = Vec<(String, String, SecretId)>;
 
 fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wanted)>, String> {
     let state = controller.view().read();
-    let Some(allocation) = state.fleet.allocation(id) else { return Ok(None) };
-    let (Some(job), Some(node)) = (state.jobs.get(&allocation.job), state.fleet.node(allocation.node)) else { return Ok(None) };
+    let Some(allocation) = state.fleet.allocation(id) else {
+        return Ok(None);
+    };
+    let (Some(job), Some(node)) = (state.jobs.get(&allocation.job), state.fleet.node(allocation.node)) else {
+        return Ok(None);
+    };
     let spec = &job.spec;
     let mut wanted = Wanted::new();
     for (variable, name) in &spec.secrets {
-        let secret = state.secret(job.owner, name).ok_or_else(|| format!("secret {name} was erased"))?;
+        let secret = state
+            .secret(job.owner, name)
+            .ok_or_else(|| format!("secret {name} was erased"))?;
         wanted.push((variable.clone(), name.clone(), secret));
     }
     let devices = allocation.slices.iter().filter_map(|slice| {
         let gpu = node.gpu(slice.gpu)?;
-        Some(DeviceSlice { uuid: gpu.facts.uuid.clone(), vram_mib: slice.vram_mib, compute_permille: slice.compute_permille })
+        Some(DeviceSlice {
+            uuid: gpu.facts.uuid.clone(),
+            vram_mib: slice.vram_mib,
+            compute_permille: slice.compute_permille,
+        })
     });
     let owner = ScopeId::User(job.owner);
     let order = Order {
         allocation: id,
         job: job.id,
         name: spec.name.clone(),
-        tenant: state.tree.tenant_of(owner).map_or_else(|| "platform".into(), |tenant| tenant.to_string()),
+        tenant: state
+            .tree
+            .tenant_of(owner)
+            .map_or_else(|| "platform".into(), |tenant| tenant.to_string()),
         attempt: allocation.attempt,
         command: spec.command.clone(),
-        env: spec.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        env: spec
+            .env
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect(),
         secrets: Vec::new(),
         workdir: spec.workdir.clone(),
         devices: devices.collect(),

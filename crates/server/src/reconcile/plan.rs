@@ -17,33 +17,55 @@ const OVERDUE_MS: u64 = 30_000;
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     Start(AllocationId),
-    Stop { allocation: AllocationId, reason: StopReason, grace_s: u32 },
+    Stop {
+        allocation: AllocationId,
+        reason: StopReason,
+        grace_s: u32,
+    },
     Release(AllocationId),
-    Observe { allocation: AllocationId, observation: Observation },
+    Observe {
+        allocation: AllocationId,
+        observation: Observation,
+    },
 }
 
 /// Whether an observation ends its allocation.
 pub fn is_end(observation: &Observation) -> bool {
-    matches!(observation, Observation::Exited { .. } | Observation::NotStarted { .. } | Observation::Vanished)
+    matches!(
+        observation,
+        Observation::Exited { .. } | Observation::NotStarted { .. } | Observation::Vanished
+    )
 }
 
 fn job_of(state: &State, node: NodeId, allocation: AllocationId) -> Option<&Job> {
-    let allocation = state.fleet.allocation(allocation).filter(|allocation| allocation.node == node)?;
+    let allocation = state
+        .fleet
+        .allocation(allocation)
+        .filter(|allocation| allocation.node == node)?;
     state.jobs.get(&allocation.job)
 }
 
 /// What follows from a node's report. A whole report also tells what the node does not have.
 pub fn steps(state: &State, node: NodeId, whole: bool, reports: &[AllocationReport]) -> Vec<Step> {
-    let mut steps: Vec<Step> = reports.iter().flat_map(|report| step_of_report(state, node, report)).collect();
+    let mut steps: Vec<Step> = reports
+        .iter()
+        .flat_map(|report| step_of_report(state, node, report))
+        .collect();
     if whole {
         let reported: BTreeSet<AllocationId> = reports.iter().map(|report| report.allocation).collect();
-        let missing = state.fleet.allocations_on(node).filter(|allocation| !reported.contains(&allocation.id));
+        let missing = state
+            .fleet
+            .allocations_on(node)
+            .filter(|allocation| !reported.contains(&allocation.id));
         steps.extend(missing.filter_map(|allocation| {
             let job = state.jobs.get(&allocation.job)?;
             Some(match job.phase {
                 Phase::Placed | Phase::Admitted | Phase::Queued => Step::Start(allocation.id),
                 // The node had it and has it no more, or will never get it: this attempt is over.
-                Phase::Starting | Phase::Running | Phase::Stopping => Step::Observe { allocation: allocation.id, observation: Observation::Vanished },
+                Phase::Starting | Phase::Running | Phase::Stopping => Step::Observe {
+                    allocation: allocation.id,
+                    observation: Observation::Vanished,
+                },
             })
         }));
     }
@@ -52,21 +74,46 @@ pub fn steps(state: &State, node: NodeId, whole: bool, reports: &[AllocationRepo
 
 fn step_of_report(state: &State, node: NodeId, report: &AllocationReport) -> Vec<Step> {
     let allocation = report.allocation;
-    let observe = |observation| Step::Observe { allocation, observation };
+    let observe = |observation| Step::Observe {
+        allocation,
+        observation,
+    };
     let Some(job) = job_of(state, node, allocation) else {
         // Nobody intends this: it was given up while the node was away. What has ended may be forgotten.
         return match report.state {
             RunState::Exited { .. } | RunState::NotStarted { .. } => vec![Step::Release(allocation)],
-            RunState::Starting | RunState::Running => vec![Step::Stop { allocation, reason: StopReason::Evicted, grace_s: 0 }],
+            RunState::Starting | RunState::Running => vec![Step::Stop {
+                allocation,
+                reason: StopReason::Evicted,
+                grace_s: 0,
+            }],
         };
     };
-    let stop = job.stop.filter(|_| job.phase == Phase::Stopping).map(|reason| Step::Stop { allocation, reason, grace_s: job.spec.grace_s });
+    let stop = job
+        .stop
+        .filter(|_| job.phase == Phase::Stopping)
+        .map(|reason| Step::Stop {
+            allocation,
+            reason,
+            grace_s: job.spec.grace_s,
+        });
     match &report.state {
         RunState::Starting if job.phase == Phase::Placed => vec![observe(Observation::Starting)],
-        RunState::Running if matches!(job.phase, Phase::Placed | Phase::Starting) => vec![observe(Observation::Running)],
+        RunState::Running if matches!(job.phase, Phase::Placed | Phase::Starting) => {
+            vec![observe(Observation::Running)]
+        }
         RunState::Starting | RunState::Running => stop.into_iter().collect(),
-        RunState::Exited { exit_code, signal, by } => {
-            vec![observe(Observation::Exited { exit_code: *exit_code, signal: *signal, ran_ms: report.ran_ms, by: *by })]
+        RunState::Exited {
+            exit_code,
+            signal,
+            by,
+        } => {
+            vec![observe(Observation::Exited {
+                exit_code: *exit_code,
+                signal: *signal,
+                ran_ms: report.ran_ms,
+                by: *by,
+            })]
         }
         RunState::NotStarted { why } => vec![observe(Observation::NotStarted { why: why.clone() })],
     }
@@ -79,7 +126,14 @@ pub fn step_for(state: &State, event: &Event) -> Option<(NodeId, Step)> {
         Event::JobStopping { job, reason } => {
             let job = state.jobs.get(job)?;
             let allocation = state.fleet.allocation(job.allocation?)?;
-            Some((allocation.node, Step::Stop { allocation: allocation.id, reason: *reason, grace_s: job.spec.grace_s }))
+            Some((
+                allocation.node,
+                Step::Stop {
+                    allocation: allocation.id,
+                    reason: *reason,
+                    grace_s: job.spec.grace_s,
+                },
+            ))
         }
         _ => None,
     }
@@ -87,14 +141,25 @@ pub fn step_for(state: &State, event: &Event) -> Option<(NodeId, Step)> {
 
 /// What is said again to a node in conversation: starts not heard of, stops not followed, jobs past their time.
 pub fn sweep(state: &State, node: NodeId, now: Time) -> Vec<Step> {
-    let jobs = state.fleet.allocations_on(node).filter_map(|allocation| Some((allocation, state.jobs.get(&allocation.job)?)));
+    let jobs = state
+        .fleet
+        .allocations_on(node)
+        .filter_map(|allocation| Some((allocation, state.jobs.get(&allocation.job)?)));
     let steps = jobs.filter_map(|(allocation, job)| match (job.phase, job.stop) {
         (Phase::Placed, _) if now.since_ms(job.since) > START_AGAIN_MS => Some(Step::Start(allocation.id)),
-        (Phase::Stopping, Some(reason)) => Some(Step::Stop { allocation: allocation.id, reason, grace_s: job.spec.grace_s }),
+        (Phase::Stopping, Some(reason)) => Some(Step::Stop {
+            allocation: allocation.id,
+            reason,
+            grace_s: job.spec.grace_s,
+        }),
         (Phase::Running, None) => {
             let allowed_ms = (job.spec.run_time_s + u64::from(job.spec.grace_s)) * 1000 + OVERDUE_MS;
             let overdue = now.since_ms(job.since) > allowed_ms;
-            overdue.then_some(Step::Stop { allocation: allocation.id, reason: StopReason::RunTime, grace_s: 0 })
+            overdue.then_some(Step::Stop {
+                allocation: allocation.id,
+                reason: StopReason::RunTime,
+                grace_s: 0,
+            })
         }
         _ => None,
     });

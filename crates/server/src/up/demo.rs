@@ -35,9 +35,13 @@ pub struct DemoUser {
 pub async fn demo(controller: &Controller, data_dir: &Path) -> Result<Demo, UpError> {
     let file = data_dir.join("demo.json");
     if let Ok(text) = std::fs::read_to_string(&file) {
-        return serde_json::from_str(&text).map_err(|error| UpError::Found(format!("{} is not readable: {error}", file.display())));
+        return serde_json::from_str(&text)
+            .map_err(|error| UpError::Found(format!("{} is not readable: {error}", file.display())));
     }
-    let mut maker = Maker { controller, demo: Demo { users: Vec::new() } };
+    let mut maker = Maker {
+        controller,
+        demo: Demo { users: Vec::new() },
+    };
     maker.make().await?;
     let text = serde_json::to_string_pretty(&maker.demo).expect("texts encode");
     write_secret(&file, &text).map_err(|error| UpError::DataDir(file.clone(), error))?;
@@ -55,9 +59,21 @@ impl Maker<'_> {
     }
 
     async fn make(&mut self) -> Result<(), UpError> {
-        for (name, cpu_milli, memory_mib) in [("small", 500, 256), ("medium", 1000, 1024), ("large", 2000, 4096)] {
-            let demand = Demand { cpu_milli, memory_mib, ..Demand::default() };
-            self.wish(Wish::DefineSku { sku: Sku { name: name.into(), demand } }).await?;
+        for (name, cpu_milli, memory_mib) in
+            [("small", 500, 256), ("medium", 1000, 1024), ("large", 2000, 4096)]
+        {
+            let demand = Demand {
+                cpu_milli,
+                memory_mib,
+                ..Demand::default()
+            };
+            self.wish(Wish::DefineSku {
+                sku: Sku {
+                    name: name.into(),
+                    demand,
+                },
+            })
+            .await?;
         }
         let acme = self.tenant("acme", &[("jobs", 4), ("cpu_milli", 4000)]).await?;
         let research = self.subscriber(acme, "research").await?;
@@ -69,30 +85,85 @@ impl Maker<'_> {
         self.user(studio, "acme/studio/bo", Role::Member).await?;
         self.user(globex, "globex/gus", Role::Owner).await?;
         self.user(labs, "globex/labs/cleo", Role::Member).await?;
-        let budget = Budget { period: Period::Month, class: None, sku: None, money_micros: Some(50_000_000), gpu_seconds: None };
-        self.wish(Wish::SetBudgets { scope: globex, budgets: vec![budget], revision: None }).await.map(drop)
+        let budget = Budget {
+            period: Period::Month,
+            class: None,
+            sku: None,
+            money_micros: Some(50_000_000),
+            gpu_seconds: None,
+        };
+        self.wish(Wish::SetBudgets {
+            scope: globex,
+            budgets: vec![budget],
+            revision: None,
+        })
+        .await
+        .map(drop)
     }
 
     async fn tenant(&self, name: &str, quota: &[(&str, u64)]) -> Result<ScopeId, UpError> {
-        let scope = ScopeId::Tenant(TenantId(self.wish(Wish::CreateTenant { name: name.into() }).await?));
-        let limits = quota.iter().map(|(meter, limit)| (meter.parse().expect("a meter"), *limit));
-        self.wish(Wish::SetQuota { scope, quota: Amounts(limits.collect()), revision: None }).await?;
+        let scope = ScopeId::Tenant(TenantId(
+            self.wish(Wish::CreateTenant { name: name.into() }).await?,
+        ));
+        let limits = quota
+            .iter()
+            .map(|(meter, limit)| (meter.parse().expect("a meter"), *limit));
+        self.wish(Wish::SetQuota {
+            scope,
+            quota: Amounts(limits.collect()),
+            revision: None,
+        })
+        .await?;
         // The demo's tenants agree to share devices with one another.
-        let policy = Policy { share_guarded: Some(true), ..Policy::default() };
-        self.wish(Wish::SetPolicy { scope, policy, revision: None }).await?;
+        let policy = Policy {
+            share_guarded: Some(true),
+            ..Policy::default()
+        };
+        self.wish(Wish::SetPolicy {
+            scope,
+            policy,
+            revision: None,
+        })
+        .await?;
         Ok(scope)
     }
 
     async fn subscriber(&self, tenant: ScopeId, name: &str) -> Result<ScopeId, UpError> {
-        Ok(ScopeId::Subscriber(SubscriberId(self.wish(Wish::CreateSubscriber { tenant, name: name.into() }).await?)))
+        Ok(ScopeId::Subscriber(SubscriberId(
+            self.wish(Wish::CreateSubscriber {
+                tenant,
+                name: name.into(),
+            })
+            .await?,
+        )))
     }
 
     async fn user(&mut self, parent: ScopeId, path: &str, role: Role) -> Result<(), UpError> {
         let name = path.rsplit('/').next().unwrap_or(path).to_owned();
-        let user = UserId(self.wish(Wish::CreateUser { parent, name, kind: UserKind::Person, identity: None, role: Some(role) }).await?);
+        let user = UserId(
+            self.wish(Wish::CreateUser {
+                parent,
+                name,
+                kind: UserKind::Person,
+                identity: None,
+                role: Some(role),
+            })
+            .await?,
+        );
         let (token, digest) = new_key();
-        self.wish(Wish::CreateKey { user, label: "demo".into(), digest, expires: None, allow: None }).await?;
-        self.demo.users.push(DemoUser { path: path.into(), role: role.as_str().into(), token });
+        self.wish(Wish::CreateKey {
+            user,
+            label: "demo".into(),
+            digest,
+            expires: None,
+            allow: None,
+        })
+        .await?;
+        self.demo.users.push(DemoUser {
+            path: path.into(),
+            role: role.as_str().into(),
+            token,
+        });
         Ok(())
     }
 }

@@ -24,7 +24,10 @@ pub struct Founded {
 /// A new API key and its digest.
 pub(super) fn new_key() -> (SecretText, Digest) {
     let bytes: [u8; 32] = random();
-    (token::write(token::Kind::Key, &bytes), Digest(Sha256::digest(bytes).into()))
+    (
+        token::write(token::Kind::Key, &bytes),
+        Digest(Sha256::digest(bytes).into()),
+    )
 }
 
 pub(super) async fn wish(controller: &Controller, by: Actor, wish: Wish) -> Result<u64, UpError> {
@@ -44,7 +47,12 @@ pub async fn found(controller: &Controller, data_dir: &Path) -> Result<Founded, 
     let (token, digest) = new_key();
     // The file first: a platform whose owner's token was lost in a crash could not be entered.
     write_secret(&token_file, token.reveal()).map_err(|error| UpError::DataDir(token_file.clone(), error))?;
-    let found = Wish::Found { platform: "tenure".into(), owner: "owner".into(), key: digest, prices: Prices::default() };
+    let found = Wish::Found {
+        platform: "tenure".into(),
+        owner: "owner".into(),
+        key: digest,
+        prices: Prices::default(),
+    };
     wish(controller, Actor::System, found).await?;
     Ok(Founded { token_file })
 }
@@ -53,7 +61,12 @@ pub async fn found(controller: &Controller, data_dir: &Path) -> Result<Founded, 
 pub(super) fn write_secret(path: &Path, text: &str) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let unfinished = path.with_extension("unfinished");
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&unfinished)?;
     writeln!(file, "{text}")?;
     file.sync_all()?;
     std::fs::rename(unfinished, path)
@@ -75,7 +88,12 @@ pub fn announce(server: &str, agents: SocketAddr, founded: &Founded, demo: Optio
         say("  The demo platform, with a token for each:".into());
         let width = demo.users.iter().map(|user| user.path.len()).max().unwrap_or(0);
         for user in &demo.users {
-            say(format!("    {:width$}  {:9}  {}", user.path, user.role, user.token.reveal()));
+            say(format!(
+                "    {:width$}  {:9}  {}",
+                user.path,
+                user.role,
+                user.token.reveal()
+            ));
         }
         say(String::new());
         say("  In another terminal:".into());

@@ -20,13 +20,20 @@ pub struct PlatformKeys {
 impl PlatformKeys {
     /// Reads the keys; a platform that was never led has none.
     pub async fn load(keyring: &Keyring, journal: &JournalReader) -> Result<PlatformKeys, UpError> {
-        let absent = || UpError::Keyring(KeyringError::BadKey("the leader has not made it yet; try again".into()));
+        let absent = || {
+            UpError::Keyring(KeyringError::BadKey(
+                "the leader has not made it yet; try again".into(),
+            ))
+        };
         let signing = keyring.find(journal, SIGNING).await?.ok_or_else(absent)?;
         let authority = keyring.find(journal, AUTHORITY).await?.ok_or_else(absent)?;
         let unreadable = |error: String| UpError::Keyring(KeyringError::BadKey(error));
-        let (certificate, key): (String, String) = serde_json::from_slice(&authority).map_err(|error| unreadable(error.to_string()))?;
+        let (certificate, key): (String, String) =
+            serde_json::from_slice(&authority).map_err(|error| unreadable(error.to_string()))?;
         Ok(PlatformKeys {
-            signing: Arc::new(SigningKey::from_pkcs8(&signing).map_err(|error| unreadable(error.to_string()))?),
+            signing: Arc::new(
+                SigningKey::from_pkcs8(&signing).map_err(|error| unreadable(error.to_string()))?,
+            ),
             authority: Arc::new(Authority::load(&certificate, &key)?),
         })
     }

@@ -18,7 +18,11 @@ impl Switch {
     }
 
     fn engine(&self, node: NodeId) -> Result<Arc<dyn Engine>, EngineError> {
-        self.0.read().expect("short and without panics").clone().ok_or(EngineError::NotConnected(node))
+        self.0
+            .read()
+            .expect("short and without panics")
+            .clone()
+            .ok_or(EngineError::NotConnected(node))
     }
 }
 
@@ -32,7 +36,13 @@ impl Engine for Switch {
         self.engine(node)?.start(node, order).await
     }
 
-    async fn stop(&self, node: NodeId, allocation: AllocationId, reason: StopReason, grace_s: u32) -> Result<(), EngineError> {
+    async fn stop(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        reason: StopReason,
+        grace_s: u32,
+    ) -> Result<(), EngineError> {
         self.engine(node)?.stop(node, allocation, reason, grace_s).await
     }
 
@@ -40,8 +50,18 @@ impl Engine for Switch {
         self.engine(node)?.release(node, allocation).await
     }
 
-    async fn read_log(&self, node: NodeId, allocation: AllocationId, stream: LogStream, offset: u64, max: u32, wait_ms: u32) -> Result<LogChunk, EngineError> {
-        self.engine(node)?.read_log(node, allocation, stream, offset, max, wait_ms).await
+    async fn read_log(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        stream: LogStream,
+        offset: u64,
+        max: u32,
+        wait_ms: u32,
+    ) -> Result<LogChunk, EngineError> {
+        self.engine(node)?
+            .read_log(node, allocation, stream, offset, max, wait_ms)
+            .await
     }
 
     fn subscribe(&self) -> mpsc::Receiver<Seen> {

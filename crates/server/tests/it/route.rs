@@ -94,7 +94,11 @@ async fn every_client_method_is_an_operation() {
         .lines()
         .filter_map(|line| line.trim().strip_prefix("pub async fn ")?.split('(').next());
     for method in methods {
-        let operation = if method.starts_with("health") { "readyz" } else { method };
+        let operation = if method.starts_with("health") {
+            "readyz"
+        } else {
+            method
+        };
         assert!(
             text.contains(&format!("\"operationId\":\"{operation}\"")),
             "{method} has no route"

@@ -30,18 +30,38 @@ impl Figure<'_> {
             println!("{}", serde_json::to_string(self).expect("a figure encodes"));
             return;
         }
-        let goal = self.goal.map_or_else(String::new, |goal| format!("  goal {goal}"));
-        let how = if self.how.is_empty() { String::new() } else { format!("  ({})", self.how) };
-        println!("{:10} {:46} {:>14.3} {}{goal}{how}", self.bench, self.what, self.value, self.unit);
+        let goal = self
+            .goal
+            .map_or_else(String::new, |goal| format!("  goal {goal}"));
+        let how = if self.how.is_empty() {
+            String::new()
+        } else {
+            format!("  ({})", self.how)
+        };
+        println!(
+            "{:10} {:46} {:>14.3} {}{goal}{how}",
+            self.bench, self.what, self.value, self.unit
+        );
     }
 }
 
 pub fn figure(bench: &str, what: &str, value: f64, unit: &str, goal: Option<f64>, how: &str) {
-    Figure { bench, what, value, unit, goal, how }.print();
+    Figure {
+        bench,
+        what,
+        value,
+        unit,
+        goal,
+        how,
+    }
+    .print();
 }
 
 /// The value below which `share` of the samples lie.
 pub fn percentile(sorted: &[Duration], share: f64) -> Duration {
     let last = sorted.len().saturating_sub(1);
-    sorted.get(((last as f64) * share).round() as usize).copied().unwrap_or_default()
+    sorted
+        .get(((last as f64) * share).round() as usize)
+        .copied()
+        .unwrap_or_default()
 }

@@ -44,17 +44,38 @@ impl Server {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let address = format!("127.0.0.1:{port}");
         let child = Command::new(program()?)
-            .args(["up", "--quiet", "--demo", "--no-agent", "--rate", "1000000", "--listen", &address])
+            .args([
+                "up",
+                "--quiet",
+                "--demo",
+                "--no-agent",
+                "--rate",
+                "1000000",
+                "--listen",
+                &address,
+            ])
             .args(["--agent-listen", "127.0.0.1:0", "--data-dir"])
             .arg(&data)
             .stdout(Stdio::null())
             .spawn()
             .context("starting tenure up")?;
-        let mut server = Server { child, address, token: String::new(), _dir: dir };
+        let mut server = Server {
+            child,
+            address,
+            token: String::new(),
+            _dir: dir,
+        };
         for _ in 0..200 {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            let demo = std::fs::read_to_string(data.join("demo.json")).ok().and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
-            let ada = demo.as_ref().and_then(|demo| demo["users"].as_array()?.iter().find(|user| user["path"] == "acme/research/ada"));
+            let demo = std::fs::read_to_string(data.join("demo.json"))
+                .ok()
+                .and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
+            let ada = demo.as_ref().and_then(|demo| {
+                demo["users"]
+                    .as_array()?
+                    .iter()
+                    .find(|user| user["path"] == "acme/research/ada")
+            });
             if let Some(token) = ada.and_then(|user| user["token"].as_str())
                 && TcpStream::connect(&server.address).await.is_ok()
             {
@@ -86,7 +107,10 @@ impl Connection {
     async fn open(address: &str) -> anyhow::Result<Connection> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
-        Ok(Connection { stream, held: Vec::with_capacity(8192) })
+        Ok(Connection {
+            stream,
+            held: Vec::with_capacity(8192),
+        })
     }
 
     /// Sends one request and reads its answer whole.
@@ -94,11 +118,26 @@ impl Connection {
         self.stream.write_all(request).await?;
         self.held.clear();
         loop {
-            ensure!(self.stream.read_buf(&mut self.held).await? > 0, "the server closed the connection");
-            let Some(end) = self.held.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+            ensure!(
+                self.stream.read_buf(&mut self.held).await? > 0,
+                "the server closed the connection"
+            );
+            let Some(end) = self.held.windows(4).position(|four| four == b"\r\n\r\n") else {
+                continue;
+            };
             let head = std::str::from_utf8(&self.held[..end])?;
-            ensure!(head.starts_with("HTTP/1.1 201"), "{head}\n{}", String::from_utf8_lossy(&self.held[end..]));
-            let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+            ensure!(
+                head.starts_with("HTTP/1.1 201"),
+                "{head}\n{}",
+                String::from_utf8_lossy(&self.held[end..])
+            );
+            let length = head.lines().find_map(|line| {
+                line.to_ascii_lowercase()
+                    .strip_prefix("content-length:")?
+                    .trim()
+                    .parse::<usize>()
+                    .ok()
+            });
             if self.held.len() >= end + 4 + length.context("an answer without a length")? {
                 return Ok(());
             }
@@ -136,7 +175,14 @@ pub async fn run(scale: Scale) -> anyhow::Result<()> {
             best = (rate, clients);
         }
     }
-    figure("journal", "submissions over HTTP on SQLite", best.0, "jobs/s", Some(5000.0), &format!("{} connections", best.1));
+    figure(
+        "journal",
+        "submissions over HTTP on SQLite",
+        best.0,
+        "jobs/s",
+        Some(5000.0),
+        &format!("{} connections", best.1),
+    );
     at_rate(&server, request, 2000.0, scale).await
 }
 
@@ -169,7 +215,21 @@ async fn at_rate(server: &Server, request: Arc<Vec<u8>>, rate: f64, scale: Scale
     let mut took = std::mem::take(&mut *took.lock().await);
     took.sort_unstable();
     let millis = |share| percentile(&took, share).as_secs_f64() * 1e3;
-    figure("journal", "HTTP submission p50 at 2,000/s", millis(0.5), "ms", None, "open loop, from when it was due");
-    figure("journal", "HTTP submission p99 at 2,000/s", millis(0.99), "ms", Some(50.0), "open loop, from when it was due");
+    figure(
+        "journal",
+        "HTTP submission p50 at 2,000/s",
+        millis(0.5),
+        "ms",
+        None,
+        "open loop, from when it was due",
+    );
+    figure(
+        "journal",
+        "HTTP submission p99 at 2,000/s",
+        millis(0.99),
+        "ms",
+        Some(50.0),
+        "open loop, from when it was due",
+    );
     Ok(())
 }

@@ -24,15 +24,24 @@ pub async fn sqlite_insert(path: &Path, seconds: f64) -> anyhow::Result<Limit> {
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(SqliteSynchronous::Full);
     let mut connection = SqliteConnection::connect_with(&options).await?;
-    connection.execute("CREATE TABLE peer (id INTEGER PRIMARY KEY, body TEXT NOT NULL)").await?;
-    let mut limit = Limit { single: 0.0, best: 0.0, batch: 1 };
+    connection
+        .execute("CREATE TABLE peer (id INTEGER PRIMARY KEY, body TEXT NOT NULL)")
+        .await?;
+    let mut limit = Limit {
+        single: 0.0,
+        best: 0.0,
+        batch: 1,
+    };
     for batch in [1, 100, 500, 1000] {
         let begun = Instant::now();
         let mut rows = 0;
         while begun.elapsed() < Duration::from_secs_f64(seconds) {
             let mut transaction = connection.begin().await?;
             for _ in 0..batch {
-                sqlx::query("INSERT INTO peer (body) VALUES ($1)").bind(BODY).execute(&mut *transaction).await?;
+                sqlx::query("INSERT INTO peer (body) VALUES ($1)")
+                    .bind(BODY)
+                    .execute(&mut *transaction)
+                    .await?;
             }
             transaction.commit().await?;
             rows += batch;
@@ -50,10 +59,19 @@ pub async fn sqlite_insert(path: &Path, seconds: f64) -> anyhow::Result<Limit> {
 
 pub async fn postgres_insert(url: &str, seconds: f64) -> anyhow::Result<Limit> {
     let mut connection = PgConnection::connect(url).await?;
-    connection.execute("CREATE TABLE IF NOT EXISTS peer (id BIGSERIAL PRIMARY KEY, body TEXT NOT NULL)").await?;
-    let mut limit = Limit { single: 0.0, best: 0.0, batch: 1 };
+    connection
+        .execute("CREATE TABLE IF NOT EXISTS peer (id BIGSERIAL PRIMARY KEY, body TEXT NOT NULL)")
+        .await?;
+    let mut limit = Limit {
+        single: 0.0,
+        best: 0.0,
+        batch: 1,
+    };
     for clients in [1usize, 4, 16, 32] {
-        let pool = PgPoolOptions::new().max_connections(clients as u32).connect(url).await?;
+        let pool = PgPoolOptions::new()
+            .max_connections(clients as u32)
+            .connect(url)
+            .await?;
         let begun = Instant::now();
         let until = begun + Duration::from_secs_f64(seconds);
         let tasks: Vec<_> = (0..clients)
@@ -62,7 +80,10 @@ pub async fn postgres_insert(url: &str, seconds: f64) -> anyhow::Result<Limit> {
                 tokio::spawn(async move {
                     let mut rows = 0u64;
                     while Instant::now() < until {
-                        sqlx::query("INSERT INTO peer (body) VALUES ($1)").bind(BODY).execute(&pool).await?;
+                        sqlx::query("INSERT INTO peer (body) VALUES ($1)")
+                            .bind(BODY)
+                            .execute(&pool)
+                            .await?;
                         rows += 1;
                     }
                     Ok::<u64, sqlx::Error>(rows)

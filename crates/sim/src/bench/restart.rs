@@ -25,7 +25,13 @@ pub async fn run(dir: &Path, scale: Scale) -> anyhow::Result<()> {
     let tasks: Vec<_> = (0..CLIENTS)
         .map(|i| {
             let mine = |total: u64| total / CLIENTS + u64::from(i < total % CLIENTS);
-            tokio::spawn(fill(platform.clone(), node, users[i as usize % users.len()], mine(scale.jobs), mine(scale.live)))
+            tokio::spawn(fill(
+                platform.clone(),
+                node,
+                users[i as usize % users.len()],
+                mine(scale.jobs),
+                mine(scale.live),
+            ))
         })
         .collect();
     for task in tasks {
@@ -33,8 +39,18 @@ pub async fn run(dir: &Path, scale: Scale) -> anyhow::Result<()> {
     }
     let events = platform.controller.view().seq();
     let filled = begun.elapsed().as_secs_f64();
-    figure("restart", "events journalled", events as f64, "events", None, &format!("{} jobs in {filled:.0} s", scale.jobs));
-    Arc::into_inner(platform).expect("all clients have ended").close().await?;
+    figure(
+        "restart",
+        "events journalled",
+        events as f64,
+        "events",
+        None,
+        &format!("{} jobs in {filled:.0} s", scale.jobs),
+    );
+    Arc::into_inner(platform)
+        .expect("all clients have ended")
+        .close()
+        .await?;
 
     let before = resident_bytes();
     let begun = Instant::now();
@@ -42,17 +58,41 @@ pub async fn run(dir: &Path, scale: Scale) -> anyhow::Result<()> {
     let recovered = controller::recover(&journal).await?;
     let seconds = begun.elapsed().as_secs_f64();
     let live = recovered.state.jobs.len();
-    anyhow::ensure!(live as u64 == scale.live && recovered.seq == events, "the restart lost something: {live} live at {}", recovered.seq);
-    figure("restart", "restart from the snapshot", seconds, "s", Some(2.0), &format!("{} journalled jobs, {live} live", scale.jobs));
+    anyhow::ensure!(
+        live as u64 == scale.live && recovered.seq == events,
+        "the restart lost something: {live} live at {}",
+        recovered.seq
+    );
+    figure(
+        "restart",
+        "restart from the snapshot",
+        seconds,
+        "s",
+        Some(2.0),
+        &format!("{} journalled jobs, {live} live", scale.jobs),
+    );
     let grown = resident_bytes().saturating_sub(before) as f64 / live as f64;
-    figure("restart", "memory for a live job", grown, "bytes", None, "one copy of the state; the server keeps two");
+    figure(
+        "restart",
+        "memory for a live job",
+        grown,
+        "bytes",
+        None,
+        "one copy of the state; the server keeps two",
+    );
     drop(recovered);
     journal.close().await?;
     Ok(())
 }
 
 /// Submits jobs and lets all but the last few end.
-async fn fill(platform: Arc<Platform>, node: NodeId, owner: UserId, jobs: u64, live: u64) -> anyhow::Result<()> {
+async fn fill(
+    platform: Arc<Platform>,
+    node: NodeId,
+    owner: UserId,
+    jobs: u64,
+    live: u64,
+) -> anyhow::Result<()> {
     let spec = small_job();
     for i in 0..jobs {
         let accepted = platform.submit(owner, spec.clone()).await?;
@@ -61,20 +101,44 @@ async fn fill(platform: Arc<Platform>, node: NodeId, owner: UserId, jobs: u64, l
                 Event::JobPlaced { allocation, .. } => Some(allocation.id),
                 _ => None,
             });
-            end(&platform, node, allocation.ok_or_else(|| anyhow::anyhow!("not placed"))?).await?;
+            end(
+                &platform,
+                node,
+                allocation.ok_or_else(|| anyhow::anyhow!("not placed"))?,
+            )
+            .await?;
         }
     }
     Ok(())
 }
 
 async fn end(platform: &Platform, node: NodeId, allocation: AllocationId) -> anyhow::Result<()> {
-    let observation = Observation::Exited { exit_code: Some(0), signal: None, ran_ms: 5, by: None };
-    let wish = Wish::Observe { node, allocation, observation };
-    let ended = platform.controller.submit(Actor::Node(node), wish, None, None).await;
-    ended.map(drop).map_err(|not_done| anyhow::anyhow!("not ended: {not_done:?}"))
+    let observation = Observation::Exited {
+        exit_code: Some(0),
+        signal: None,
+        ran_ms: 5,
+        by: None,
+    };
+    let wish = Wish::Observe {
+        node,
+        allocation,
+        observation,
+    };
+    let ended = platform
+        .controller
+        .submit(Actor::Node(node), wish, None, None)
+        .await;
+    ended
+        .map(drop)
+        .map_err(|not_done| anyhow::anyhow!("not ended: {not_done:?}"))
 }
 
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+    statm
+        .split_whitespace()
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok())
+        .unwrap_or(0)
+        * 4096
 }

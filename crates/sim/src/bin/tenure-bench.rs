@@ -27,7 +27,11 @@ enum Bench {
 fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     figure::print_json(args.json);
-    let scale = if args.short { journal::Scale::SHORT } else { journal::Scale::FULL };
+    let scale = if args.short {
+        journal::Scale::SHORT
+    } else {
+        journal::Scale::FULL
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     match args.bench {
         Bench::Journal | Bench::All => runtime.block_on(journal::run(scale)),

@@ -20,7 +20,10 @@ use crate::house::House;
 const CLIENTS: u64 = 4;
 
 fn crashes() -> u64 {
-    std::env::var("TENURE_CRASHES").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
+    std::env::var("TENURE_CRASHES")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(100)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +35,9 @@ async fn nothing_acknowledged_is_lost_on_sqlite() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_acknowledged_is_lost_on_postgresql() {
-    let Location::Postgres(url, _) = PostgresServer::shared().new_location() else { unreachable!() };
+    let Location::Postgres(url, _) = PostgresServer::shared().new_location() else {
+        unreachable!()
+    };
     let house = House::new(Some(url.clone()));
     crash_and_check(house, Location::Postgres(url, "tenure".into())).await;
 }
@@ -49,11 +54,20 @@ async fn crash_and_check(mut house: House, location: Location) {
     let next = Arc::new(AtomicU64::new(0));
     let token = house.demo_token("acme/research/ada");
     let clients: Vec<_> = (0..CLIENTS)
-        .map(|_| tokio::spawn(submit_until(house.client(&token), next.clone(), acknowledged.clone(), stop.clone())))
+        .map(|_| {
+            tokio::spawn(submit_until(
+                house.client(&token),
+                next.clone(),
+                acknowledged.clone(),
+                stop.clone(),
+            ))
+        })
         .collect();
     let mut seed = 0x9e37_79b9_7f4a_7c15u64;
     for _ in 0..crashes() {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         tokio::time::sleep(Duration::from_millis(20 + (seed >> 33) % 300)).await;
         house.kill_server();
         house.start_server().await;
@@ -64,7 +78,11 @@ async fn crash_and_check(mut house: House, location: Location) {
     }
     until_all_done(&house, &token).await;
     let acknowledged = acknowledged.lock().await.clone();
-    assert!(acknowledged.len() as u64 >= crashes(), "too little was submitted to prove anything: {}", acknowledged.len());
+    assert!(
+        acknowledged.len() as u64 >= crashes(),
+        "too little was submitted to prove anything: {}",
+        acknowledged.len()
+    );
     check_jobs(&house.client(&token), &acknowledged).await;
     house.kill_server();
     check_journal(&location, &acknowledged).await;
@@ -74,12 +92,19 @@ async fn crash_and_check(mut house: House, location: Location) {
 async fn lift_quotas(house: &House) {
     let owner = house.owner();
     let acme = owner.scope_by_path("acme").await.unwrap();
-    let none = tenure_api::v1::limit::SetQuota { limits: Default::default() };
+    let none = tenure_api::v1::limit::SetQuota {
+        limits: Default::default(),
+    };
     owner.set_quota(&acme.id.to_string(), &none, None).await.unwrap();
 }
 
 /// Submits jobs one after another; after a broken connection the same key is sent again until it is answered.
-async fn submit_until(client: Client, next: Arc<AtomicU64>, acknowledged: Acknowledged, stop: Arc<AtomicBool>) {
+async fn submit_until(
+    client: Client,
+    next: Arc<AtomicU64>,
+    acknowledged: Acknowledged,
+    stop: Arc<AtomicBool>,
+) {
     while !stop.load(Ordering::Relaxed) {
         let key = format!("key-{}", next.fetch_add(1, Ordering::Relaxed));
         let spec = format!(
@@ -92,7 +117,11 @@ async fn submit_until(client: Client, next: Arc<AtomicU64>, acknowledged: Acknow
                     acknowledged.lock().await.insert(key, job.id);
                     break;
                 }
-                Err(ClientError::Refused(problem)) if problem.status != 503 && problem.code != "idempotency_in_flight" => panic!("{problem:?}"),
+                Err(ClientError::Refused(problem))
+                    if problem.status != 503 && problem.code != "idempotency_in_flight" =>
+                {
+                    panic!("{problem:?}")
+                }
                 Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         }
@@ -108,17 +137,33 @@ async fn until_all_done(house: &House, token: &str) {
         if live.is_empty() {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(120), "{} jobs never ended, the first: {:?}", live.len(), live[0]);
+        assert!(
+            begun.elapsed() < Duration::from_secs(120),
+            "{} jobs never ended, the first: {:?}",
+            live.len(),
+            live[0]
+        );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
 async fn check_jobs(client: &Client, acknowledged: &BTreeMap<String, JobId>) {
     let ids: BTreeSet<&JobId> = acknowledged.values().collect();
-    assert_eq!(ids.len(), acknowledged.len(), "two keys were answered with one job");
+    assert_eq!(
+        ids.len(),
+        acknowledged.len(),
+        "two keys were answered with one job"
+    );
     for (key, id) in acknowledged {
-        let job = client.job(&id.to_string()).await.unwrap_or_else(|error| panic!("{key} was acknowledged as {id} and is gone: {error}"));
-        assert_eq!((job.phase, &job.outcome, job.attempt), (JobPhase::Done, &Some(Outcome::Succeeded), 1), "{job:?}");
+        let job = client
+            .job(&id.to_string())
+            .await
+            .unwrap_or_else(|error| panic!("{key} was acknowledged as {id} and is gone: {error}"));
+        assert_eq!(
+            (job.phase, &job.outcome, job.attempt),
+            (JobPhase::Done, &Some(Outcome::Succeeded), 1),
+            "{job:?}"
+        );
     }
 }
 
@@ -142,12 +187,27 @@ async fn check_journal(location: &Location, acknowledged: &BTreeMap<String, JobI
                 _ => {}
             }
             state.apply(Time(line.at_ms), &event);
-            assert_eq!(state.accounts.sum(), 0, "the ledger does not sum to zero after event {}", line.seq);
+            assert_eq!(
+                state.accounts.sum(),
+                0,
+                "the ledger does not sum to zero after event {}",
+                line.seq
+            );
         }
     }
-    assert!(submitted.values().all(|&times| times == 1), "a submission was journalled twice");
-    assert!(started.values().all(|&times| times == 1), "a job was seen to start twice");
-    assert_eq!(submitted.len(), acknowledged.len(), "every key was answered in the end, and nothing else was submitted");
+    assert!(
+        submitted.values().all(|&times| times == 1),
+        "a submission was journalled twice"
+    );
+    assert!(
+        started.values().all(|&times| times == 1),
+        "a job was seen to start twice"
+    );
+    assert_eq!(
+        submitted.len(),
+        acknowledged.len(),
+        "every key was answered in the end, and nothing else was submitted"
+    );
     assert!(state.jobs.is_empty() && state.fleet.allocations().next().is_none());
 }
 
@@ -162,10 +222,17 @@ fn check_runs(house: &House, acknowledged: &BTreeMap<String, JobId>) {
 }
 
 fn collect_logs(dir: &std::path::Path, ran: &mut BTreeMap<String, u32>) {
-    for entry in std::fs::read_dir(dir).into_iter().flatten().map(|entry| entry.unwrap().path()) {
+    for entry in std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .map(|entry| entry.unwrap().path())
+    {
         if entry.is_dir() && !entry.is_symlink() {
             collect_logs(&entry, ran);
-        } else if entry.file_name().is_some_and(|name| name.to_string_lossy().contains("stdout")) {
+        } else if entry
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().contains("stdout"))
+        {
             let text = std::fs::read_to_string(&entry).unwrap_or_default();
             for key in text.lines().filter_map(|line| line.strip_prefix("ran ")) {
                 *ran.entry(key.to_owned()).or_default() += 1;

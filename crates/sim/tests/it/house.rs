@@ -17,12 +17,20 @@ pub fn program(name: &str) -> PathBuf {
         dir.pop();
     }
     let program = dir.join(name);
-    assert!(program.exists(), "{} is not built; `make test` builds the programs first", program.display());
+    assert!(
+        program.exists(),
+        "{} is not built; `make test` builds the programs first",
+        program.display()
+    );
     program
 }
 
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 /// One platform with its data, whether its programs run or not.
@@ -39,8 +47,19 @@ pub struct House {
 
 impl House {
     pub fn new(database: Option<String>) -> House {
-        let dir = tempfile::Builder::new().prefix("tenure-house-").tempdir().unwrap();
-        House { dir, port: free_port(), agent_port: free_port(), database, with_agent: false, server: None, agent: None }
+        let dir = tempfile::Builder::new()
+            .prefix("tenure-house-")
+            .tempdir()
+            .unwrap();
+        House {
+            dir,
+            port: free_port(),
+            agent_port: free_port(),
+            database,
+            with_agent: false,
+            server: None,
+            agent: None,
+        }
     }
 
     pub fn data(&self) -> PathBuf {
@@ -54,16 +73,33 @@ impl House {
     /// Starts the server and waits until it answers.
     pub async fn start_server(&mut self) {
         let mut command = Command::new(program("tenure"));
-        command.args(["up", "--quiet", "--demo", "--rate", "1000000", "--lease-term", "60s"]);
+        command.args([
+            "up",
+            "--quiet",
+            "--demo",
+            "--rate",
+            "1000000",
+            "--lease-term",
+            "60s",
+        ]);
         if !self.with_agent {
             command.arg("--no-agent");
         }
-        command.args(["--listen", &format!("127.0.0.1:{}", self.port), "--agent-listen", &format!("127.0.0.1:{}", self.agent_port)]);
+        command.args([
+            "--listen",
+            &format!("127.0.0.1:{}", self.port),
+            "--agent-listen",
+            &format!("127.0.0.1:{}", self.agent_port),
+        ]);
         command.arg("--data-dir").arg(self.data());
         if let Some(url) = &self.database {
             command.args(["--database", url]);
         }
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("server.log")).unwrap();
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join("server.log"))
+            .unwrap();
         command.stdout(Stdio::null()).stderr(log);
         self.server = Some(command.spawn().unwrap());
         self.until_ready().await;
@@ -73,9 +109,15 @@ impl House {
         let begun = Instant::now();
         let client = Client::new(&self.url(), None, None).unwrap();
         // After a crash on PostgreSQL it follows for a moment, until the dead leader's session is gone.
-        while !client.health().await.is_ok_and(|health| health.role == "leader") || !self.data().join("demo.json").exists() {
+        while !client.health().await.is_ok_and(|health| health.role == "leader")
+            || !self.data().join("demo.json").exists()
+        {
             let ended = self.server.as_mut().and_then(|server| server.try_wait().unwrap());
-            assert!(ended.is_none() && begun.elapsed() < Duration::from_secs(60), "the server is not up ({ended:?}):\n{}", self.log());
+            assert!(
+                ended.is_none() && begun.elapsed() < Duration::from_secs(60),
+                "the server is not up ({ended:?}):\n{}",
+                self.log()
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -105,16 +147,34 @@ impl House {
     pub fn demo_token(&self, path: &str) -> String {
         let text = std::fs::read_to_string(self.data().join("demo.json")).unwrap();
         let demo: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let user = demo["users"].as_array().unwrap().iter().find(|user| user["path"] == path).unwrap();
+        let user = demo["users"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|user| user["path"] == path)
+            .unwrap();
         user["token"].as_str().unwrap().to_owned()
     }
 
     /// Starts an agent that outlives the server, and waits until its node is up.
     pub async fn start_agent(&mut self) {
-        let ticket = self.owner().create_join_token(&CreateJoinToken { valid_s: 600 }).await.unwrap();
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.dir.path().join("agent.log")).unwrap();
+        let ticket = self
+            .owner()
+            .create_join_token(&CreateJoinToken { valid_s: 600 })
+            .await
+            .unwrap();
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.dir.path().join("agent.log"))
+            .unwrap();
         let agent = Command::new(program("tenure-agent"))
-            .args(["run", "--server", &format!("127.0.0.1:{}", self.agent_port), "--state-dir"])
+            .args([
+                "run",
+                "--server",
+                &format!("127.0.0.1:{}", self.agent_port),
+                "--state-dir",
+            ])
             .arg(self.agent_dir())
             .env("TENURE_JOIN_TOKEN", &ticket.token)
             .stdout(Stdio::null())
@@ -123,8 +183,19 @@ impl House {
             .unwrap();
         self.agent = Some(agent);
         let begun = Instant::now();
-        while self.owner().nodes(None).await.unwrap().items.iter().all(|node| node.cpu_milli == 0) {
-            assert!(begun.elapsed() < Duration::from_secs(30), "the node did not come up");
+        while self
+            .owner()
+            .nodes(None)
+            .await
+            .unwrap()
+            .items
+            .iter()
+            .all(|node| node.cpu_milli == 0)
+        {
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "the node did not come up"
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -138,7 +209,10 @@ impl Drop for House {
     fn drop(&mut self) {
         if let Some(mut server) = self.server.take() {
             // Ctrl-C, so that an agent of its own ends with it.
-            let _ = Command::new("kill").arg("-INT").arg(server.id().to_string()).status();
+            let _ = Command::new("kill")
+                .arg("-INT")
+                .arg(server.id().to_string())
+                .status();
             let _ = server.wait();
         }
         if let Some(mut agent) = self.agent.take() {

@@ -20,7 +20,10 @@ fn read(readme: &str) -> Vec<Shown> {
             "```" => inside = false,
             _ if !inside => {}
             _ => match (line.strip_prefix("$ "), shown.last_mut()) {
-                (Some(command), _) => shown.push(Shown { command: command.into(), output: Vec::new() }),
+                (Some(command), _) => shown.push(Shown {
+                    command: command.into(),
+                    output: Vec::new(),
+                }),
                 (None, Some(last)) => last.output.push(line.into()),
                 // `make run` itself, which the harness stands in for.
                 (None, None) => {}
@@ -58,7 +61,9 @@ fn agrees(shown: &[String], printed: &str) -> bool {
             found = printed.next();
         }
         anything = line.starts_with('…') || line.ends_with('…');
-        if !found.is_some_and(|found| matches(line, found)) && !printed.any(|found| anything && matches(line, found)) {
+        if !found.is_some_and(|found| matches(line, found))
+            && !printed.any(|found| anything && matches(line, found))
+        {
             return false;
         }
     }
@@ -79,25 +84,52 @@ async fn the_readme_holds_as_written() {
     // One shell for all, so that what is exported stays; each command's output and code between marks.
     let mut script = String::from("exec 2>>stderr\n");
     for (i, step) in shown.iter().enumerate() {
-        script.push_str(&format!("echo '<<{i}'\n{}\necho \">>{i} $?\"\n", step.command.replace("$PWD/target/release", "$PROGRAMS")));
+        script.push_str(&format!(
+            "echo '<<{i}'\n{}\necho \">>{i} $?\"\n",
+            step.command.replace("$PWD/target/release", "$PROGRAMS")
+        ));
         script = script.replace("http://127.0.0.1:7070", &house.url());
     }
     let programs = program("tenure").parent().unwrap().to_owned();
-    let ran = Command::new("bash").arg("-c").arg(&script).current_dir(home).env("PROGRAMS", programs).env("HOME", home).output().unwrap();
+    let ran = Command::new("bash")
+        .arg("-c")
+        .arg(&script)
+        .current_dir(home)
+        .env("PROGRAMS", programs)
+        .env("HOME", home)
+        .output()
+        .unwrap();
     let printed = String::from_utf8_lossy(&ran.stdout);
     let complained = std::fs::read_to_string(home.join("stderr")).unwrap_or_default();
     for (i, step) in shown.iter().enumerate() {
-        let (_, rest) = printed.split_once(&format!("<<{i}\n")).unwrap_or_else(|| panic!("not reached: {}\n{printed}\n{complained}", step.command));
-        let (output, code) = rest.split_once(&format!(">>{i} ")).unwrap_or_else(|| panic!("did not end: {}\n{printed}", step.command));
-        assert!(code.starts_with('0'), "`{}` ended with {}\n{output}\n{complained}", step.command, code.lines().next().unwrap_or_default());
-        assert!(agrees(&step.output, output), "`{}` printed\n{output}\nbut the README shows\n{}\n{complained}", step.command, step.output.join("\n"));
+        let (_, rest) = printed
+            .split_once(&format!("<<{i}\n"))
+            .unwrap_or_else(|| panic!("not reached: {}\n{printed}\n{complained}", step.command));
+        let (output, code) = rest
+            .split_once(&format!(">>{i} "))
+            .unwrap_or_else(|| panic!("did not end: {}\n{printed}", step.command));
+        assert!(
+            code.starts_with('0'),
+            "`{}` ended with {}\n{output}\n{complained}",
+            step.command,
+            code.lines().next().unwrap_or_default()
+        );
+        assert!(
+            agrees(&step.output, output),
+            "`{}` printed\n{output}\nbut the README shows\n{}\n{complained}",
+            step.command,
+            step.output.join("\n")
+        );
     }
 }
 
 #[test]
 fn dots_stand_for_anything_and_nothing_else_does() {
     assert!(matches("sound: …", "sound: 12 events"));
-    assert!(matches("…uses 1 of its 1 of jobs…", "waits: initech uses 1 of its 1 of jobs; 1 more"));
+    assert!(matches(
+        "…uses 1 of its 1 of jobs…",
+        "waits: initech uses 1 of its 1 of jobs; 1 more"
+    ));
     assert!(!matches("sound: …", "bad: event 3"));
     assert!(!matches("my turn", "my turn?"));
     assert!(agrees(&["…".into()], "one\ntwo\n"));
