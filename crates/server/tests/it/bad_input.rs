@@ -8,6 +8,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::world::{Reply, World, spec};
 
+/// What it is, the body, the expected status and code, and the field named.
+type Case = (&'static str, Vec<u8>, (u16, &'static str), &'static str);
+
 async fn raw_body(world: &World, body: impl Into<reqwest::Body>) -> Reply {
     let request = world.request(Method::POST, "/v1/tenants", Some(&world.owner));
     world
@@ -22,7 +25,7 @@ async fn bodies_that_are_not_what_was_wanted() {
     let deep = format!("{{\"name\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000));
     let long_name = format!("{{\"name\":\"{}\"}}", "a".repeat(1_000_000));
     let (malformed, invalid) = ((400, "malformed_request"), (422, "invalid_field"));
-    let cases: Vec<(&str, Vec<u8>, (u16, &str), &str)> = vec![
+    let cases: Vec<Case> = vec![
         ("empty", b"".into(), malformed, ""),
         ("blank", b"  \n".into(), malformed, ""),
         ("null", b"null".into(), invalid, ""),
