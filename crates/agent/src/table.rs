@@ -43,15 +43,23 @@ impl Table {
         self.inner().known.entry(id).or_insert(None);
     }
 
-    /// Notes how an allocation is. What has ended stays as it ended.
+    /// Takes an allocation in.
     pub fn put(&self, record: Record) {
+        self.expect(record.allocation);
+        self.update(record);
+    }
+
+    /// Notes how an allocation is that is here: one released meanwhile stays forgotten, and what has ended
+    /// stays as it ended.
+    pub fn update(&self, record: Record) {
         let mut inner = self.inner();
         let id = record.allocation;
-        let held = inner.known.entry(id).or_insert(None);
-        let news = match held {
-            Some(held) => *held != record && !held.phase.has_ended(),
-            None => true,
+        let Some(held) = inner.known.get_mut(&id) else {
+            return;
         };
+        let news = held
+            .as_ref()
+            .is_none_or(|held| *held != record && !held.phase.has_ended());
         if news {
             *held = Some(record);
             inner.untold.insert(id);

@@ -75,10 +75,8 @@ pub(super) fn watch(node: &Arc<Node>, id: AllocationId, pid: i32, pidfd: OwnedFd
 
 /// Takes note of what is written of a run.
 fn refresh(node: &Node, id: AllocationId) {
-    if let Ok(Some(record)) = Record::read(&node.dir.allocation(id))
-        && node.table.knows(id)
-    {
-        node.table.put(record);
+    if let Ok(Some(record)) = Record::read(&node.dir.allocation(id)) {
+        node.table.update(record);
     }
 }
 
@@ -95,7 +93,7 @@ pub(super) fn settle(node: &Arc<Node>, id: AllocationId, pid: i32) {
         _ => Ok(record),
     });
     match settled {
-        Ok(record) => node.table.put(record),
+        Ok(record) => node.table.update(record),
         // It said its end itself, and was released meanwhile.
         Err(_) if !open() => {}
         Err(error) => tracing::error!(allocation = %id, %error, "could not write down the end of a run"),
@@ -110,7 +108,7 @@ fn end_unfinished(dir: &Path, id: AllocationId, pid: i32) -> io::Result<Record> 
         never.replace(dir)?;
         return Ok(never);
     }
-    let record = Record::read(dir)?.unwrap_or(never);
+    let record = Record::read(dir)?.ok_or(io::ErrorKind::NotFound)?;
     if record.phase.has_ended() || record.pid != pid && record.parent().is_some() {
         return Ok(record);
     }
