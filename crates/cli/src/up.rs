@@ -100,9 +100,9 @@ async fn serve(context: &Context, args: Args, data_dir: PathBuf) -> Result<(), F
         quiet: context.out.quiet,
     };
     up(options).await.map_err(|error: UpError| match &error {
-        UpError::Plaintext(_) => Failure::usage(error.to_string()),
-        UpError::Listen(..) | UpError::DataDir(..) | UpError::Tls(_) => Failure::usage(chain(&error)),
-        _ => Failure::Local(chain(&error)),
+        // It was up.
+        UpError::Lost(_) => Failure::Local(chain(&error)),
+        _ => Failure::usage(chain(&error)),
     })
 }
 

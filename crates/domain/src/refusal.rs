@@ -85,6 +85,8 @@ codes! {
     ScopeSuspended "scope_suspended" Waiting;
     /// Waiting: no node has room now.
     NoCapacity "no_capacity" Waiting;
+    /// Waiting: there is room, but a wall around the job or a neighbour is not met there.
+    NotShared "not_shared" Waiting;
     /// Waiting: no node has joined yet.
     NoNodes "no_nodes" Waiting;
     /// Waiting: jobs ahead in the queue go first.

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_domain::Time;
 use tenure_engine::local::{Hub, HubConfig};
 use tenure_journal::{Journal, JournalError, JournalHandle, JournalReader, Location, Options};
 use tokio::net::TcpListener;
@@ -57,6 +58,8 @@ pub struct UpOptions {
 /// Why the server is not up.
 #[derive(Debug, thiserror::Error)]
 pub enum UpError {
+    #[error("this machine's clock says {0}, which is before this program was made; set it right")]
+    Clock(String),
     #[error("the journal cannot be opened")]
     Journal(#[from] JournalError),
     #[error("the journal cannot be folded")]
@@ -90,6 +93,7 @@ pub async fn up(options: UpOptions) -> Result<(), UpError> {
     if !options.listen.ip().is_loopback() && options.tls.is_none() && !options.allow_remote_plaintext {
         return Err(UpError::Plaintext(options.listen));
     }
+    check_clock(controller::now())?;
     prepare(&options.data_dir)?;
     let keyring = Arc::new(Keyring::open(&options.data_dir.join("master.key"))?);
     let tls = options
@@ -130,6 +134,20 @@ pub async fn up(options: UpOptions) -> Result<(), UpError> {
         eprintln!("stopped; everything acknowledged is in the journal");
     }
     led
+}
+
+/// When this version was made, 2026-11-01 UTC: bills and leases written with an earlier clock would be wrong.
+const MADE: Time = Time(1_793_491_200_000);
+
+fn check_clock(now: Time) -> Result<(), UpError> {
+    if now < MADE {
+        return Err(UpError::Clock(written(now)));
+    }
+    Ok(())
+}
+
+fn written(time: Time) -> String {
+    jiff::Timestamp::from_millisecond(time.0).map_or_else(|_| time.0.to_string(), |time| time.to_string())
 }
 
 fn prepare(dir: &Path) -> Result<(), UpError> {
@@ -365,4 +383,17 @@ fn watch_signals(stop: CancellationToken) -> tokio::sync::watch::Receiver<bool> 
 fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_before_the_program_was_made_is_refused() {
+        assert_eq!(written(MADE), "2026-11-01T00:00:00Z");
+        assert!(check_clock(MADE).is_ok());
+        let error = check_clock(Time(86_400_000)).unwrap_err();
+        assert!(error.to_string().contains("1970-01-02T00:00:00Z"), "{error}");
+    }
 }

@@ -5,3 +5,4 @@ pub mod http;
 pub mod journal;
 pub mod peer;
 pub mod restart;
+pub mod tenant;

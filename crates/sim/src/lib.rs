@@ -6,4 +6,5 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod house;
 pub mod platform;

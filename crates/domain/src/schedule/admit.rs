@@ -34,14 +34,18 @@ pub fn refuse_for_ever(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) 
     }
 }
 
-/// What the job waits for wherever it would go: a suspension, or quota over everything and its own class.
-pub fn within_quota(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<(), Refusal> {
+/// What the job waits for wherever it would go: a suspension, a policy narrowed since it was submitted, or quota
+/// over everything and its own class.
+pub fn within_limits(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<(), Refusal> {
     if let Some(suspended) = state.tree.suspended_above(owner) {
         let title = state.tree.title(suspended.id);
         return Err(
             Refusal::new(Code::ScopeSuspended, format!("{title} is suspended"))
                 .hint(format!("it starts when {title} is resumed")),
         );
+    }
+    for scope in state.tree.chain(owner) {
+        scope.policy.refuse(spec, || state.tree.title(scope.id))?;
     }
     fits_quotas(
         state,
@@ -68,7 +72,7 @@ pub fn admit(
     vram_mib: u64,
     at: Time,
 ) -> Result<Admission, Refusal> {
-    within_quota(state, owner, spec)?;
+    within_limits(state, owner, spec)?;
     let admission = admission(state, owner, spec, class, vram_mib);
     fits_quotas(state, owner, &admission.amounts)?;
     countable(state, &admission, at)?;

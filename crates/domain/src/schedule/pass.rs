@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::ops::Bound;
 
-use super::admit::{admit, within_quota};
+use super::admit::{admit, within_limits};
 use super::allocation::Allocation;
 use super::place::places;
 use crate::event::Event;
@@ -68,7 +68,7 @@ pub fn start(
 ) -> Result<Vec<Event>, Refusal> {
     // Quota over everything is asked first: it is cheap, and it is the answer users most often need. What a job
     // costs is known only with the class it gets.
-    within_quota(state, owner, spec)?;
+    within_limits(state, owner, spec)?;
     if spec.demand.gpus == 0 || spec.demand.class.is_some() {
         admit(
             state,

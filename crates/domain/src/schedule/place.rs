@@ -184,6 +184,19 @@ fn vram_wanted(gpu: &Gpu, demand: &Demand) -> u64 {
     }
 }
 
+/// What would be left of the GPU, if it has room for the demand.
+fn room(gpu: &Gpu, demand: &Demand) -> Option<u64> {
+    let share = (1000 - gpu.used_permille).checked_sub(demand.compute_permille.into())?;
+    let free = gpu.facts.vram_mib.saturating_sub(gpu.used_vram_mib);
+    let vram = free.checked_sub(vram_wanted(gpu, demand).max(demand.vram_mib))?;
+    gpu.present
+        .then(|| vram * 1000 / gpu.facts.vram_mib + u64::from(share))
+}
+
+fn allows_vram(gpu: &Gpu, demand: &Demand, wall: &Wall) -> bool {
+    vram_wanted(gpu, demand).saturating_mul(demand.gpus.into()) <= wall.vram_mib_at_most
+}
+
 /// The tightest GPUs of the class on this node, as (what is left, which), if there are enough; and what is left in all.
 fn fit(
     state: &State,
@@ -195,19 +208,14 @@ fn fit(
 ) -> Option<u64> {
     fitting.clear();
     for (which, gpu) in node.gpus.iter().enumerate() {
-        let wanted = vram_wanted(gpu, demand);
-        let (Some(share), Some(vram)) = (
-            (1000 - gpu.used_permille).checked_sub(demand.compute_permille.into()),
-            gpu.facts
-                .vram_mib
-                .saturating_sub(gpu.used_vram_mib)
-                .checked_sub(wanted.max(demand.vram_mib)),
-        ) else {
+        let Some(left) = room(gpu, demand) else {
             continue;
         };
-        let allowed = wanted.saturating_mul(demand.gpus.into()) <= wall.vram_mib_at_most;
-        if gpu.present && allowed && *gpu.facts.class == *class && level(state, gpu, demand, wall).is_some() {
-            fitting.push((vram * 1000 / gpu.facts.vram_mib + u64::from(share), which));
+        if *gpu.facts.class == *class
+            && allows_vram(gpu, demand, wall)
+            && level(state, gpu, demand, wall).is_some()
+        {
+            fitting.push((left, which));
         }
     }
     let wanted = demand.gpus as usize;
@@ -308,6 +316,81 @@ pub fn refuse_beyond_fleet(state: &State, demand: &Demand) -> Result<(), Refusal
     )
     .field("/demand")
     .hint("ask for less, or for another class; `tenure node list` shows what there is"))
+}
+
+/// Why a job finds no place now: no room, or room behind a wall.
+pub fn explain(state: &State, owner: ScopeId, spec: &JobSpec) -> Refusal {
+    let demand = &spec.demand;
+    let wall = Wall::of(state, owner, demand);
+    let wanted = |gpu: &&Gpu| {
+        let of_class = demand
+            .class
+            .as_deref()
+            .is_none_or(|class| class == &*gpu.facts.class);
+        of_class && room(gpu, demand).is_some()
+    };
+    let roomy = state.fleet.nodes().find(|node| {
+        node.status == NodeStatus::Up
+            && node.used_cpu_milli.saturating_add(demand.cpu_milli) <= node.cpu_milli
+            && node.used_memory_mib.saturating_add(demand.memory_mib) <= node.memory_mib
+            && node.gpus.iter().filter(wanted).count() >= demand.gpus as usize
+    });
+    let behind = roomy
+        .into_iter()
+        .flat_map(|node| node.gpus.iter().filter(wanted).map(move |gpu| (node, gpu)))
+        .find_map(|(node, gpu)| {
+            behind_wall(state, owner, gpu, demand, &wall).map(|(why, hint)| {
+                let class = &gpu.facts.class;
+                let sentence = format!("there is room on a GPU of {} ({class}), but {why}", node.name);
+                Refusal::new(Code::NotShared, sentence).hint(hint)
+            })
+        });
+    behind.unwrap_or_else(|| none_now(state, demand))
+}
+
+/// What keeps the demand from a GPU that has room for it, and what would change that.
+fn behind_wall(
+    state: &State,
+    owner: ScopeId,
+    gpu: &Gpu,
+    demand: &Demand,
+    wall: &Wall,
+) -> Option<(String, &'static str)> {
+    if !allows_class(state, owner, &gpu.facts.class) {
+        let why = "a policy above does not allow that class".to_owned();
+        return Some((
+            why,
+            "it starts when an allowed class is free, or when the policy is widened",
+        ));
+    }
+    if !allows_vram(gpu, demand, wall) {
+        let why = format!(
+            "whole it has more VRAM than the {} MiB allowed per job",
+            wall.vram_mib_at_most
+        );
+        return Some((why, "ask for a part of a GPU, or have the policy widened"));
+    }
+    if level(state, gpu, demand, wall).is_some() {
+        return None;
+    }
+    let given = gpu
+        .facts
+        .isolation
+        .keys()
+        .rev()
+        .find(|level| gives(**level, demand.compute_permille == 1000));
+    if given.is_none_or(|given| *given < wall.at_least) {
+        let why = format!(
+            "it cannot be given at {}, which is asked for",
+            wall.at_least.as_str()
+        );
+        return Some((why, "ask for a weaker isolation, or for a whole GPU"));
+    }
+    let why = "the tenants on it and this one have not agreed to share a device at that isolation".to_owned();
+    Some((
+        why,
+        "it starts when a GPU without such neighbours is free, or when both tenants set `share_guarded`",
+    ))
 }
 
 fn none_now(state: &State, demand: &Demand) -> Refusal {

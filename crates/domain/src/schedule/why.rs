@@ -1,6 +1,7 @@
 //! Why a job waits: the scheduler's own answer, computed when somebody asks.
 
 use super::pass::start;
+use super::place::explain;
 use crate::id::{Ids, JobId};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
@@ -21,7 +22,11 @@ pub fn why(state: &State, id: JobId, at: Time) -> Option<Refusal> {
         &mut ids,
         at,
     );
-    Some(answer.err().unwrap_or_else(|| {
+    let waits_for = answer.err().map(|refusal| match refusal.code {
+        Code::NoCapacity => explain(state, ScopeId::User(job.owner), &job.spec),
+        _ => refusal,
+    });
+    Some(waits_for.unwrap_or_else(|| {
         Refusal::new(Code::BehindOthers, "it can start and is about to be tried")
             .hint("it starts with the next pass over the queue")
     }))

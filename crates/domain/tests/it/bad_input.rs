@@ -925,3 +925,64 @@ fn what_was_cancelled_and_never_started_is_cancelled() {
         }]
     );
 }
+
+#[test]
+fn the_last_owner_keeps_a_key() {
+    let mut world = World::new();
+    let root = world.root;
+    let first = world
+        .state
+        .keys
+        .of_user(root)
+        .next()
+        .expect("the founder's key")
+        .id;
+    let revoke = |key| Wish::RevokeKey { key };
+    assert_eq!(
+        world.root(revoke(first)).expect_err("the last key").code,
+        Code::LastOwner
+    );
+    let make = |label: &str, n, expires, allow| Wish::CreateKey {
+        user: root,
+        label: label.into(),
+        digest: digest(n),
+        expires,
+        allow,
+    };
+    // Neither a limited key nor one about to run out is a way in.
+    let limited = Some([Action::JobRead].into());
+    world.root(make("limited", 901, None, limited)).expect("made");
+    let soon = Some(world.now.plus_ms(1000));
+    world.root(make("short", 902, soon, None)).expect("made");
+    world.pass_s(2);
+    assert_eq!(
+        world.root(revoke(first)).expect_err("still the last").code,
+        Code::LastOwner
+    );
+    world.root(make("second", 903, None, None)).expect("made");
+    world.root(revoke(first)).expect("another stands");
+}
+
+#[test]
+fn a_policy_narrowed_later_holds_what_waits() {
+    let mut world = World::new();
+    let acme = world.tenant("acme");
+    let ada = world.user(acme, "ada", Some(Role::Member));
+    let job = world
+        .submit(ada, spec("waits", cpu(100), 600))
+        .expect("no node yet");
+    let short = Policy {
+        max_run_time_s: Some(60),
+        ..Policy::default()
+    };
+    world.policy(acme, short);
+    world.node("alpha", inventory(16_000, 64_000, vec![]));
+    assert!(world.schedule().is_empty());
+    let why = tenure_domain::schedule::why::why(&world.state, job, world.now).expect("it waits");
+    assert_eq!(
+        (why.code, why.field.as_deref()),
+        (Code::PolicyExcludes, Some("/run_time_s"))
+    );
+    world.policy(acme, Policy::default());
+    assert!(!world.schedule().is_empty());
+}

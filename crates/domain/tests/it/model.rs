@@ -348,6 +348,9 @@ impl Model {
     fn could_start(&self, work: &Work, now: Time) -> bool {
         let (demand, owner) = (&work.spec.demand, work.owner);
         let up: Vec<ScopeId> = self.up(ScopeId::User(owner));
+        if up.iter().any(|scope| !allows(&self.place(*scope).policy, work)) {
+            return false;
+        }
         self.machines
             .iter()
             .filter(|machine| machine.status == NodeStatus::Up)
@@ -777,4 +780,27 @@ impl Model {
             }
         }
     }
+}
+
+/// Whether a policy lets the job run at all.
+fn allows(policy: &Policy, work: &Work) -> bool {
+    let (spec, demand) = (&work.spec, &work.spec.demand);
+    let gpus = u64::from(demand.gpus);
+    policy.kinds.as_ref().is_none_or(|all| all.contains(&spec.kind))
+        && policy
+            .priorities
+            .as_ref()
+            .is_none_or(|all| all.contains(&spec.priority))
+        && match (&policy.classes, &demand.class) {
+            (Some(all), Some(class)) => all.contains(class),
+            _ => true,
+        }
+        && policy.max_run_time_s.is_none_or(|most| spec.run_time_s <= most)
+        && policy.max_gpus_per_job.is_none_or(|most| demand.gpus <= most)
+        && policy
+            .max_vram_mib_per_job
+            .is_none_or(|most| gpus * demand.vram_mib <= most)
+        && policy
+            .max_compute_permille
+            .is_none_or(|most| gpus == 0 || demand.compute_permille <= most)
 }

@@ -11,6 +11,5 @@ mod power;
 mod power_vfs;
 mod proof;
 mod snapshot;
-mod speed;
 mod suite;
 mod tamper;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 use tenure_api::secret_text::SecretText;
@@ -11,6 +11,8 @@ use tenure_api::token;
 use tenure_domain::tenancy::key::Digest;
 use tenure_domain::{Actor, Wish};
 use tokio::process::{Child, Command};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use super::UpError;
 use super::found::wish;
@@ -19,6 +21,9 @@ use crate::keyring::random;
 
 /// How long the agent may take to end before it is killed.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Between an agent that ended and the next, at first and at most.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 fn state_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("agent")
@@ -53,9 +58,11 @@ pub async fn ticket(
     ))
 }
 
-/// The agent's process.
+/// The agent's process, started again whenever it ends by itself.
 pub struct LocalAgent {
-    child: Child,
+    /// Told to stop, and whether jobs end too.
+    stop: oneshot::Sender<bool>,
+    kept: JoinHandle<()>,
 }
 
 impl LocalAgent {
@@ -84,29 +91,65 @@ impl LocalAgent {
         if let Some(ticket) = ticket {
             command.env("TENURE_JOIN_TOKEN", ticket.reveal());
         }
+        let child = command.spawn()?;
+        let (stop, stopped) = oneshot::channel();
         Ok(LocalAgent {
-            child: command.spawn()?,
+            stop,
+            kept: tokio::spawn(keep(command, child, stopped)),
         })
     }
 
     /// Ends the agent. With `jobs_too` what runs is ended as well and goes back to the queue; without, it runs
     /// on and is adopted by the next agent.
-    pub async fn stop(mut self, jobs_too: bool) {
-        let Some(pid) = self
-            .child
-            .id()
-            .and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
-        else {
-            return;
+    pub async fn stop(self, jobs_too: bool) {
+        let _ = self.stop.send(jobs_too);
+        let _ = self.kept.await;
+    }
+}
+
+/// Starts the agent again when it ends, more slowly each time it does not last.
+async fn keep(mut command: Command, mut child: Child, mut stopped: oneshot::Receiver<bool>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let begun = Instant::now();
+        let ended = tokio::select! {
+            ended = child.wait() => ended,
+            jobs_too = &mut stopped => return end(child, jobs_too.unwrap_or(false)).await,
         };
-        let signal = if jobs_too {
-            rustix::process::Signal::INT
-        } else {
-            rustix::process::Signal::TERM
-        };
-        let _ = rustix::process::kill_process(pid, signal);
-        if tokio::time::timeout(PATIENCE, self.child.wait()).await.is_err() {
-            let _ = self.child.kill().await;
+        if begun.elapsed() > LONGEST_PAUSE {
+            pause = FIRST_PAUSE;
         }
+        tracing::warn!(
+            status = ended.map_or_else(|error| error.to_string(), |status| status.to_string()),
+            again_in_s = pause.as_secs(),
+            "this machine's agent ended"
+        );
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = &mut stopped => return,
+        }
+        pause = LONGEST_PAUSE.min(pause * 2);
+        child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => return tracing::error!(%error, "this machine's agent cannot be started again"),
+        };
+    }
+}
+
+async fn end(mut child: Child, jobs_too: bool) {
+    let Some(pid) = child
+        .id()
+        .and_then(|pid| rustix::process::Pid::from_raw(pid.cast_signed()))
+    else {
+        return;
+    };
+    let signal = if jobs_too {
+        rustix::process::Signal::INT
+    } else {
+        rustix::process::Signal::TERM
+    };
+    let _ = rustix::process::kill_process(pid, signal);
+    if tokio::time::timeout(PATIENCE, child.wait()).await.is_err() {
+        let _ = child.kill().await;
     }
 }

@@ -1,7 +1,7 @@
 //! `tenure-bench`: live benchmarks beside peers. `--json` prints one line a figure.
 
 use clap::{Parser, Subcommand};
-use tenure_sim::bench::{figure, journal};
+use tenure_sim::bench::{figure, journal, tenant};
 
 #[derive(Parser)]
 #[command(about = "Live benchmarks of Tenure beside its peers")]
@@ -20,6 +20,8 @@ struct Args {
 enum Bench {
     /// Durable commands per second, admission latency, restart and memory.
     Journal,
+    /// From nothing to a new tenant's first running job.
+    Tenant,
     /// All of them.
     All,
 }
@@ -33,7 +35,13 @@ fn main() -> anyhow::Result<()> {
         journal::Scale::FULL
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    match args.bench {
-        Bench::Journal | Bench::All => runtime.block_on(journal::run(scale)),
+    let newcomers = if args.short { 3 } else { 50 };
+    let (all, bench) = (matches!(args.bench, Bench::All), args.bench);
+    if all || matches!(bench, Bench::Tenant) {
+        runtime.block_on(tenant::run(newcomers))?;
     }
+    if all || matches!(bench, Bench::Journal) {
+        runtime.block_on(journal::run(scale))?;
+    }
+    Ok(())
 }

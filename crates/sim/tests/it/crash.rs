@@ -15,7 +15,7 @@ use tenure_journal::testing::PostgresServer;
 use tenure_journal::{JournalReader, Location, VerifyOptions};
 use tokio::sync::Mutex;
 
-use crate::house::House;
+use tenure_sim::house::House;
 
 const CLIENTS: u64 = 4;
 

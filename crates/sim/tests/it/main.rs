@@ -1,6 +1,6 @@
 //! Tests over the whole house: its rules, and the real programs together.
 
 mod crash;
-mod house;
 mod tidy;
+mod up;
 mod walk;

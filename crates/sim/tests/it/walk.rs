@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::house::{House, program};
+use tenure_sim::house::{House, program};
 
 /// A command of the README and what it shows beneath.
 struct Shown {

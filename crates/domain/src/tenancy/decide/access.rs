@@ -119,6 +119,35 @@ impl Case<'_> {
     pub(crate) fn revoke_key(&self, id: KeyId) -> Result<Vec<Event>, Refusal> {
         let key = self.state.keys.get(id).ok_or_else(Refusal::not_found)?;
         self.may(Action::KeyManage, ScopeId::User(key.user))?;
+        self.keep_an_owners_key(key)?;
         Ok(vec![Event::KeyRevoked { key: id }])
+    }
+
+    /// Refuses to revoke the last way an owner of the platform can still enter by.
+    fn keep_an_owners_key(&self, leaving: &Key) -> Result<(), Refusal> {
+        let roles = &self.state.tree.find(ScopeId::Platform)?.roles;
+        let owns = |user: &UserId| roles.get(user).is_some_and(|roles| roles.contains(&Role::Owner));
+        let enters = |user: UserId| {
+            let home = ScopeId::User(user);
+            let stands = self.state.tree.suspended_above(home).is_none();
+            let logs_in = self
+                .state
+                .tree
+                .find(home)
+                .is_ok_and(|home| home.user.as_ref().is_some_and(|user| user.identity.is_some()));
+            let has_key = self.state.keys.of_user(user).any(|key| {
+                let valid = key.expires.is_none_or(|expires| expires > self.command.at);
+                key.id != leaving.id && valid && key.allow.is_none()
+            });
+            stands && (logs_in || has_key)
+        };
+        if !owns(&leaving.user) || roles.keys().filter(|user| owns(user)).any(|user| enters(*user)) {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::LastOwner,
+            "no owner of the platform could enter any more: this is the last full key of the last one",
+        )
+        .hint("make another key first"))
     }
 }

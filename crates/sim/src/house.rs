@@ -70,8 +70,19 @@ impl House {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Starts the server and waits until it answers.
+    /// Starts the server and waits until it leads.
     pub async fn start_server(&mut self) {
+        self.spawn_server();
+        self.until("leader").await;
+    }
+
+    /// Starts a server beside one that leads.
+    pub async fn start_follower(&mut self) {
+        self.spawn_server();
+        self.until("follower").await;
+    }
+
+    fn spawn_server(&mut self) {
         let mut command = Command::new(program("tenure"));
         command.args([
             "up",
@@ -102,14 +113,13 @@ impl House {
             .unwrap();
         command.stdout(Stdio::null()).stderr(log);
         self.server = Some(command.spawn().unwrap());
-        self.until_ready().await;
     }
 
-    async fn until_ready(&mut self) {
+    async fn until(&mut self, role: &str) {
         let begun = Instant::now();
         let client = Client::new(&self.url(), None, None).unwrap();
         // After a crash on PostgreSQL it follows for a moment, until the dead leader's session is gone.
-        while !client.health().await.is_ok_and(|health| health.role == "leader")
+        while !client.health().await.is_ok_and(|health| health.role == role)
             || !self.data().join("demo.json").exists()
         {
             let ended = self.server.as_mut().and_then(|server| server.try_wait().unwrap());
@@ -132,6 +142,16 @@ impl House {
             server.kill().unwrap();
             server.wait().unwrap();
         }
+    }
+
+    /// Ctrl-C. What the server ended with.
+    pub fn interrupt_server(&mut self) -> Option<i32> {
+        let mut server = self.server.take()?;
+        let _ = Command::new("kill")
+            .arg("-INT")
+            .arg(server.id().to_string())
+            .status();
+        server.wait().unwrap().code()
     }
 
     pub fn owner(&self) -> Client {
@@ -207,14 +227,8 @@ impl House {
 
 impl Drop for House {
     fn drop(&mut self) {
-        if let Some(mut server) = self.server.take() {
-            // Ctrl-C, so that an agent of its own ends with it.
-            let _ = Command::new("kill")
-                .arg("-INT")
-                .arg(server.id().to_string())
-                .status();
-            let _ = server.wait();
-        }
+        // So that an agent of its own ends with it.
+        self.interrupt_server();
         if let Some(mut agent) = self.agent.take() {
             let _ = agent.kill();
             let _ = agent.wait();
