@@ -1,8 +1,36 @@
 //! The library that stands in front of a driver inside a process: OpenCL layer, CUDA front, Vulkan layer; thin
-//! fronts over `limits`.
+//! fronts over `limits`. The OpenCL layer stands.
 //!
 //! It gives good behaviour and precise sharing; the guarantee is given outside the process, by kernel, driver or
 //! broker. Deliberately absent: accounting (limits), the agent (linked in, our symbols would capture its calls).
-//! Loaded by the driver's own loader. Nothing stands here yet.
+//! Loaded by the driver's own loader.
+//!
+//! # The environment a job gets
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `OPENCL_LAYERS` | absolute path of `libtenure_guard.so`; the OpenCL loader loads it |
+//! | `TENURE_GUARD_PAGE` | the device's limits page: a path, or `fd:N` for an inherited descriptor |
+//! | `TENURE_GUARD_SLICE` | the id of the job's slice on that page |
+//! | `TENURE_GUARD_DEVICE` | the driver's device the page stands for: `PLATFORM:INDEX` (platform by number or name, device by number on it), or `uuid:HEX`; `0:0` when absent |
+//!
+//! A job with slices of several devices gets lists separated by `;`, all of one length. Devices without a page are
+//! not shown. Fail closed: when a variable is missing or wrong, a page cannot be opened, is of a newer version, or
+//! lacks the slice, no platform is given and one sentence on stderr says why.
+//!
+//! A process over its time limit is ended by the guard with exit status [`EXIT_OVER_TIME`] and a sentence on stderr.
 
 #![deny(unsafe_op_in_unsafe_fn)]
+
+mod config;
+mod gate;
+mod opencl;
+
+/// Exit status of a process that the guard ended for running over its time limit.
+pub const EXIT_OVER_TIME: i32 = 86;
+
+/// Says one sentence on stderr; what cannot be said is not said.
+pub(crate) fn say(sentence: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "tenure-guard: {sentence}");
+}

@@ -1,0 +1,327 @@
+//! The gate of one device in this process: no command reaches the device without the lease, and what it used is
+//! charged. Vendor-neutral: a front says when commands start and end, the gate says when they may.
+//!
+//! Work on the device is bounded by estimates, so a program that enqueues far ahead cannot run past its turn. Every
+//! wait on the program's own work is bounded too: commands may wait for something the program has yet to do.
+
+mod charge;
+mod keeper;
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use tenure_limits::{Counter, Error, Lease, Process, Refused, Turn, now_ns};
+
+pub use charge::Measured;
+use charge::Trust;
+
+/// How far ahead of the device a program may enqueue while nobody else waits.
+const AHEAD_NS: u64 = 20_000_000;
+/// Own work that has not started after this long waits for the program itself, not for the device.
+const STALL: Duration = Duration::from_millis(100);
+/// The longest wait on own work that does run, before the next command is let through behind it.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a front can say of the work it has given to the device.
+pub trait Front: Send + Sync {
+    /// Whether the oldest command not known to be finished has started.
+    fn oldest_runs(&self) -> bool;
+    /// See to it that commands finished without notice are noticed soon.
+    fn look_for_finished(&self);
+}
+
+pub struct Gate {
+    page: PathBuf,
+    slice: u64,
+    /// Replaced only after a fork; never freed, since callbacks of the driver may still look at it.
+    process: AtomicPtr<Process>,
+    joining: Mutex<()>,
+    front: Box<dyn Front>,
+    /// Estimated time of the commands on the device.
+    outstanding_ns: AtomicU64,
+    /// Groups of commands on the device.
+    flights: AtomicU32,
+    /// Up to when the use of the device has been charged; while idle, since when.
+    mark_ns: AtomicU64,
+    trust: Trust,
+    /// Raised when estimates proved wrong: all of them are made anew.
+    surprises: AtomicU32,
+    finished: Mutex<u64>,
+    some_finished: Condvar,
+    keeper: keeper::Keeper,
+    /// The drivers are going away: the keeper asks nothing of them any more.
+    closed: AtomicBool,
+}
+
+impl Gate {
+    pub fn join(page: PathBuf, slice: u64, front: Box<dyn Front>) -> Result<Gate, Error> {
+        let process = Process::join(&page, slice)?;
+        Ok(Gate {
+            page,
+            slice,
+            process: AtomicPtr::new(Box::into_raw(Box::new(process))),
+            joining: Mutex::new(()),
+            front,
+            outstanding_ns: AtomicU64::new(0),
+            flights: AtomicU32::new(0),
+            mark_ns: AtomicU64::new(now_ns()),
+            trust: Trust::default(),
+            surprises: AtomicU32::new(1),
+            finished: Mutex::new(0),
+            some_finished: Condvar::new(),
+            keeper: keeper::Keeper::default(),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// This process's place on the slice; joined anew in a forked child.
+    pub fn process(&self) -> Option<&Process> {
+        // SAFETY: set from Box::into_raw in `join` or below, never freed.
+        let process = unsafe { &*self.process.load(Acquire) };
+        if process.mine() {
+            return Some(process);
+        }
+        self.rejoin()
+    }
+
+    #[cold]
+    fn rejoin(&self) -> Option<&Process> {
+        let _one = self.joining.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: as above.
+        let process = unsafe { &*self.process.load(Acquire) };
+        if process.mine() {
+            return Some(process);
+        }
+        let fresh = Box::new(Process::join(&self.page, self.slice).ok()?);
+        // The parent's commands are the parent's.
+        self.outstanding_ns.store(0, Relaxed);
+        self.flights.store(0, Relaxed);
+        self.keeper.forget();
+        let fresh = Box::into_raw(fresh);
+        self.process.store(fresh, Release);
+        // SAFETY: as above.
+        Some(unsafe { &*fresh })
+    }
+
+    pub fn charge(&self, bytes: u64) -> Result<*const Process, Refused> {
+        let process = self.process().ok_or(Refused::Unable(Error::Forked))?;
+        process.charge(bytes)?;
+        Ok(process)
+    }
+
+    /// Gives back what `charge` took; a forked child gives back nothing of its parent's.
+    pub fn credit(&self, bytes: u64, charged_by: *const Process) {
+        if let Some(process) = self
+            .process()
+            .filter(|process| std::ptr::eq(*process, charged_by))
+        {
+            let _ = process.credit(bytes);
+        }
+    }
+
+    pub fn count(&self, counter: Counter) {
+        if let Some(process) = self.process() {
+            process.count(counter, 1);
+        }
+    }
+
+    /// Which generation of estimates is valid.
+    pub fn surprises(&self) -> u32 {
+        self.surprises.load(Relaxed)
+    }
+
+    /// Waits until a command of about `estimate_ns` may go to the device. False: the slice is no more.
+    pub fn enter(&'static self, estimate_ns: u64) -> bool {
+        let Some(process) = self.process() else {
+            return false;
+        };
+        let now = now_ns();
+        if !self.may_go(process, estimate_ns, now) && !self.wait_to_go(process, estimate_ns) {
+            return false;
+        }
+        self.outstanding_ns.fetch_add(estimate_ns, Relaxed);
+        process.count(Counter::Launches, 1);
+        true
+    }
+
+    fn may_go(&self, process: &Process, estimate_ns: u64, now: u64) -> bool {
+        process.holds() && !process.turn_over(now) && self.room(process, estimate_ns, now)
+    }
+
+    fn room(&self, process: &Process, estimate_ns: u64, now: u64) -> bool {
+        let outstanding = self.outstanding_ns.load(Relaxed);
+        let most = match process.others_wait() {
+            true => process.turn_left_ns(now),
+            false => AHEAD_NS,
+        };
+        outstanding == 0 || outstanding.saturating_add(estimate_ns) <= most
+    }
+
+    #[cold]
+    fn wait_to_go(&'static self, process: &Process, estimate_ns: u64) -> bool {
+        self.keeper.wake(self);
+        loop {
+            let now = now_ns();
+            if !process.holds() {
+                match process.acquire(STALL) {
+                    Lease::Held => self.took_over(),
+                    Lease::TimedOut => continue,
+                    Lease::Ended => return false,
+                }
+                continue;
+            }
+            if process.turn_over(now) {
+                let alone = !process.others_wait() && process.solvent(now);
+                if !alone && !self.wait_for_own(|| self.flights.load(Acquire) == 0) {
+                    // What is on the device waits for the program; it is charged when it runs.
+                    process.pass(now_ns(), true);
+                    continue;
+                }
+                if process.pass(now_ns(), true) == Turn::Passed {
+                    continue;
+                }
+            }
+            let fits = || self.room(process, estimate_ns, now_ns());
+            if fits() || !self.wait_for_own(fits) {
+                return true;
+            }
+        }
+    }
+
+    fn took_over(&'static self) {
+        // Time before the grant is nobody's debt.
+        if self.flights.load(Acquire) == 0 {
+            self.mark_ns.store(now_ns(), Relaxed);
+        }
+        self.keeper.wake(self);
+    }
+
+    /// Waits until own work on the device satisfies `done`; false: it does not run, or runs too long to wait for.
+    fn wait_for_own(&self, done: impl Fn() -> bool) -> bool {
+        let mut patience = STALL;
+        let mut waited = Duration::ZERO;
+        let mut count = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if done() {
+                return true;
+            }
+            let before = *count;
+            let step = Duration::from_millis(20).min(patience);
+            let (next, timeout) = self
+                .some_finished
+                .wait_timeout(count, step)
+                .unwrap_or_else(PoisonError::into_inner);
+            count = next;
+            if *count != before {
+                waited = Duration::ZERO;
+            } else if timeout.timed_out() {
+                waited += step;
+            }
+            if waited >= patience {
+                if patience == PATIENCE || !self.front.oldest_runs() {
+                    return done();
+                }
+                patience = PATIENCE;
+            }
+        }
+    }
+
+    /// A group of commands begins to occupy the device.
+    pub fn take_off(&self) {
+        if self.flights.fetch_add(1, AcqRel) == 0 {
+            self.mark_ns.store(now_ns(), Relaxed);
+        }
+        self.publish();
+    }
+
+    /// A group of commands ended; says what was charged for it.
+    pub fn land(&self, estimate_ns: u64, measured: Measured) -> u64 {
+        self.forget_outstanding(estimate_ns);
+        let now = now_ns();
+        let alone = self.flights.load(Acquire) <= 1;
+        let spent = match self.process() {
+            Some(process) => {
+                let since = self
+                    .mark_ns
+                    .swap(now, AcqRel)
+                    .max(process.charged_until())
+                    .max(measured.not_before_ns);
+                let wall = now.saturating_sub(since);
+                let spent = self.trust.judge(measured, wall, alone);
+                process.spend(spent, now);
+                self.over_process_limit(process);
+                if wall > estimate_ns.saturating_mul(2) + 1_000_000 && measured.grouped {
+                    self.surprises.fetch_add(1, Relaxed);
+                }
+                spent
+            }
+            None => 0,
+        };
+        let _ = self
+            .flights
+            .fetch_update(AcqRel, Relaxed, |flights| flights.checked_sub(1));
+        self.publish();
+        *self.finished.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.some_finished.notify_all();
+        spent
+    }
+
+    /// A group that took off never reached the device.
+    pub fn never_flew(&self, estimate_ns: u64) {
+        self.forget_outstanding(estimate_ns);
+        let _ = self
+            .flights
+            .fetch_update(AcqRel, Relaxed, |flights| flights.checked_sub(1));
+        self.publish();
+    }
+
+    /// Charges work done without the lease, such as zeroing a new allocation.
+    pub fn charge_time(&self, ns: u64) {
+        if let Some(process) = self.process() {
+            process.spend(ns, now_ns());
+        }
+    }
+
+    fn forget_outstanding(&self, estimate_ns: u64) {
+        let _ = self.outstanding_ns.fetch_update(Relaxed, Relaxed, |outstanding| {
+            Some(outstanding.saturating_sub(estimate_ns))
+        });
+    }
+
+    fn publish(&self) {
+        if let Some(process) = self.process() {
+            process.set_inflight(self.flights.load(Relaxed));
+        }
+    }
+
+    fn over_process_limit(&self, process: &Process) {
+        let limit = process.process_limit_ns();
+        if limit != 0 && process.counted(Counter::BusyNs) > limit {
+            end_process("the process", process.counted(Counter::BusyNs), limit);
+        }
+    }
+
+    /// Before the process exits in order: whoever waits need not wait for the deadline.
+    pub fn at_exit(&self) {
+        // SAFETY: as in `process`.
+        let process = unsafe { &*self.process.load(Acquire) };
+        self.closed.store(true, Release);
+        if process.mine() {
+            process.release();
+        }
+    }
+}
+
+/// Ends this process: there is no portable way to end one kernel.
+fn end_process(what: &str, used_ns: u64, limit_ns: u64) -> ! {
+    crate::say(&format!(
+        "{what} used the device for {} ms, over the limit of {} ms; the process is ended",
+        used_ns / 1_000_000,
+        limit_ns / 1_000_000
+    ));
+    // SAFETY: no handlers run, since driver threads may be stuck in the kernel we end for.
+    unsafe { libc::_exit(crate::EXIT_OVER_TIME) }
+}

@@ -1,0 +1,43 @@
+//! The OpenCL layer: the whole dispatch table, with hooks for memory, commands, information and whatever would pass
+//! the guard by. Loaded by the OpenCL loader through `OPENCL_LAYERS`.
+
+mod abi;
+mod allocation;
+mod batch;
+mod bind;
+mod buffer;
+mod command;
+mod context;
+mod denied;
+mod device;
+mod enqueue;
+mod event;
+mod extension;
+mod image;
+mod kernel;
+mod layer;
+mod map;
+mod queue;
+mod registry;
+mod svm;
+mod zero;
+
+/// Runs the body of an export; a panic in it answers `$doubt` instead of crossing into the caller.
+macro_rules! guarded {
+    ($doubt:expr, $body:expr) => {
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| $body)) {
+            Ok(answer) => answer,
+            Err(_) => $doubt,
+        }
+    };
+}
+pub(crate) use guarded;
+
+/// The next function behind this layer by its name, as a value of the function type expected.
+macro_rules! next {
+    ($name:literal) => {
+        // SAFETY: the type at the call site is the one the OpenCL headers give this name.
+        unsafe { crate::opencl::layer::next(const { crate::opencl::abi::place($name) }) }
+    };
+}
+pub(crate) use next;

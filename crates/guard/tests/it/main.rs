@@ -1,0 +1,14 @@
+//! The OpenCL layer on real OpenCL implementations: PoCL always, Intel's CPU runtime and rusticl where
+//! `scripts/setup-opencl` has put them, and programs nobody here wrote.
+
+// `call!` exists to call C functions on values the tests made.
+#![allow(clippy::macro_metavars_in_unsafe)]
+
+mod bench;
+mod cl;
+mod contain;
+mod info;
+mod memory;
+mod share;
+mod vendor;
+mod worker;

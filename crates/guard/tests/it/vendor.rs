@@ -1,0 +1,55 @@
+//! The same layer on other implementations: Intel's CPU runtime and rusticl, put there by `scripts/setup-opencl`.
+
+use tenure_limits::SliceSpec;
+
+use crate::bench::{Bench, MIB, Vendor, spec};
+use crate::memory::check_paths;
+use crate::share::{Program, run};
+
+fn shares(vendor: Vendor, judge_by_kernels: bool) {
+    let bench = Bench::on(vendor, &[spec(1, 100 * MIB, 300), spec(2, 100 * MIB, 700)]);
+    let programs = [1, 2].map(|slice| Program {
+        slice,
+        micros: 4_000,
+        depth: 1,
+    });
+    let achieved = run(&bench, &programs, 4_000);
+    // A driver whose profiling is no measure is judged by what it completed: all kernels are alike.
+    let shares = if judge_by_kernels {
+        &achieved.counted
+    } else {
+        &achieved.shares
+    };
+    println!("{vendor:?} 30/70: {shares:.3?}, busy {:.3}", achieved.busy);
+    assert!((shares[0] - 0.3).abs() < 0.05, "{shares:?}");
+
+    let capped = SliceSpec {
+        cap_per_mille: Some(250),
+        ..spec(1, 100 * MIB, 500)
+    };
+    let bench = Bench::on(vendor, &[capped]);
+    run(&bench, &programs[..1], 3_000);
+    let busy = bench.counter(1, tenure_limits::Counter::BusyNs) as f64 / 3e9;
+    println!("{vendor:?} cap of 25 % alone: {busy:.3} charged");
+    assert!((busy - 0.25).abs() < 0.05, "{busy}");
+}
+
+#[test]
+fn intel_allocates_within_the_slice() {
+    check_paths(&Bench::on(Vendor::Intel, &[spec(1, 100 * MIB, 500)]));
+}
+
+#[test]
+fn intel_shares_follow_weights() {
+    shares(Vendor::Intel, false);
+}
+
+#[test]
+fn rusticl_allocates_within_the_slice() {
+    check_paths(&Bench::on(Vendor::Rusticl, &[spec(1, 100 * MIB, 500)]));
+}
+
+#[test]
+fn rusticl_shares_follow_weights() {
+    shares(Vendor::Rusticl, true);
+}
