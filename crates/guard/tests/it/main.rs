@@ -7,8 +7,11 @@
 mod bench;
 mod cl;
 mod contain;
+mod cost;
+mod deny;
 mod info;
 mod memory;
+mod program;
 mod share;
 mod vendor;
 mod worker;

@@ -124,6 +124,9 @@ fn runs_its_part() {
         "fork" => super::memory::fork_and_allocate(),
         "info" => super::info::look(),
         "several" => super::info::look_at_several(),
+        "cost" => super::cost::measure(),
+        "deny" => super::deny::try_everything(),
+        "user-event" => super::deny::wait_on_a_user_event(),
         "misbehave" => super::contain::misbehave(),
         other => panic!("no part {other}"),
     }
