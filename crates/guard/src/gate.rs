@@ -25,6 +25,9 @@ const STALL: Duration = Duration::from_millis(100);
 /// The longest wait on own work that does run, before the next command is let through behind it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Wall time a measured command did not claim stays claimable this long.
+const UNCLAIMED_NS: u64 = 1_000_000;
+
 /// What a front can say of the work it has given to the device.
 pub trait Front: Send + Sync {
     /// Whether the oldest command not known to be finished has started.
@@ -44,13 +47,18 @@ pub struct Gate {
     outstanding_ns: AtomicU64,
     /// Groups of commands on the device.
     flights: AtomicU32,
-    /// Up to when the use of the device has been charged; while idle, since when.
+    /// When work last began or ended; while idle, since when.
     mark_ns: AtomicU64,
+    /// Up to when the use of the device is paid. It lags behind `mark_ns` by wall time that measured commands did not
+    /// claim, which the next may: callbacks come late, and the lateness of one must not be the gain of another.
+    paid_ns: AtomicU64,
     trust: Trust,
     /// Raised when estimates proved wrong: all of them are made anew.
     surprises: AtomicU32,
     finished: Mutex<u64>,
     some_finished: Condvar,
+    /// Threads that wait for the device to be empty of our work.
+    draining: AtomicU32,
     keeper: keeper::Keeper,
     /// The drivers are going away: the keeper asks nothing of them any more.
     closed: AtomicBool,
@@ -68,10 +76,12 @@ impl Gate {
             outstanding_ns: AtomicU64::new(0),
             flights: AtomicU32::new(0),
             mark_ns: AtomicU64::new(now_ns()),
+            paid_ns: AtomicU64::new(now_ns()),
             trust: Trust::default(),
             surprises: AtomicU32::new(1),
             finished: Mutex::new(0),
             some_finished: Condvar::new(),
+            draining: AtomicU32::new(0),
             keeper: keeper::Keeper::default(),
             closed: AtomicBool::new(false),
         })
@@ -99,6 +109,7 @@ impl Gate {
         // The parent's commands are the parent's.
         self.outstanding_ns.store(0, Relaxed);
         self.flights.store(0, Relaxed);
+        self.draining.store(0, Relaxed);
         self.keeper.forget();
         let fresh = Box::into_raw(fresh);
         self.process.store(fresh, Release);
@@ -175,12 +186,12 @@ impl Gate {
             }
             if process.turn_over(now) {
                 let alone = !process.others_wait() && process.solvent(now);
-                if !alone && !self.wait_for_own(|| self.flights.load(Acquire) == 0) {
+                if !alone && !self.drain() {
                     // What is on the device waits for the program; it is charged when it runs.
                     process.pass(now_ns(), true);
                     continue;
                 }
-                if process.pass(now_ns(), true) == Turn::Passed {
+                if !process.holds() || process.pass(now_ns(), true) == Turn::Passed {
                     continue;
                 }
             }
@@ -191,10 +202,18 @@ impl Gate {
         }
     }
 
+    /// Waits until nothing of ours is on the device; false: it stays there.
+    fn drain(&self) -> bool {
+        self.draining.fetch_add(1, AcqRel);
+        let drained = self.wait_for_own(|| self.flights.load(Acquire) == 0);
+        self.draining.fetch_sub(1, AcqRel);
+        drained
+    }
+
     fn took_over(&'static self) {
         // Time before the grant is nobody's debt.
         if self.flights.load(Acquire) == 0 {
-            self.mark_ns.store(now_ns(), Relaxed);
+            self.begin_paying();
         }
         self.keeper.wake(self);
     }
@@ -232,9 +251,15 @@ impl Gate {
     /// A group of commands begins to occupy the device.
     pub fn take_off(&self) {
         if self.flights.fetch_add(1, AcqRel) == 0 {
-            self.mark_ns.store(now_ns(), Relaxed);
+            self.begin_paying();
         }
         self.publish();
+    }
+
+    fn begin_paying(&self) {
+        let now = now_ns();
+        self.mark_ns.store(now, Relaxed);
+        self.paid_ns.store(now, Relaxed);
     }
 
     /// A group of commands ended; says what was charged for it.
@@ -244,14 +269,17 @@ impl Gate {
         let alone = self.flights.load(Acquire) <= 1;
         let spent = match self.process() {
             Some(process) => {
+                self.mark_ns.store(now, Relaxed);
                 let since = self
-                    .mark_ns
-                    .swap(now, AcqRel)
+                    .paid_ns
+                    .load(Relaxed)
                     .max(process.charged_until())
                     .max(measured.not_before_ns);
                 let wall = now.saturating_sub(since);
                 let spent = self.trust.judge(measured, wall, alone);
-                process.spend(spent, now);
+                let paid = (since + spent).max(now.saturating_sub(UNCLAIMED_NS));
+                self.paid_ns.store(paid, Relaxed);
+                process.spend(spent, paid);
                 self.over_process_limit(process);
                 if wall > estimate_ns.saturating_mul(2) + 1_000_000 && measured.grouped {
                     self.surprises.fetch_add(1, Relaxed);
@@ -264,9 +292,23 @@ impl Gate {
             .flights
             .fetch_update(AcqRel, Relaxed, |flights| flights.checked_sub(1));
         self.publish();
+        self.hand_over(now);
         *self.finished.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.some_finished.notify_all();
         spent
+    }
+
+    /// The last command of a turn that is over ended, and a thread of ours waits for it only to pass the lease on:
+    /// done here, the next slice need not wait for that thread to wake.
+    fn hand_over(&self, now: u64) {
+        if self.flights.load(Acquire) == 0
+            && self.draining.load(Acquire) > 0
+            && let Some(process) = self.process()
+            && process.turn_over(now)
+            && process.holds()
+        {
+            process.pass(now, true);
+        }
     }
 
     /// A group that took off never reached the device.

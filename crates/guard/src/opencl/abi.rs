@@ -79,7 +79,6 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
     true
 }
 
-/// Every byte of `clGetDeviceInfo` and the like that we ask ourselves.
 pub const SUCCESS: i32 = 0;
 pub const DEVICE_NOT_FOUND: i32 = -1;
 pub const MEM_OBJECT_ALLOCATION_FAILURE: i32 = -4;
@@ -118,6 +117,7 @@ pub const QUEUE_ON_DEVICE: u64 = 4;
 
 pub const MEM_USE_HOST_PTR: u64 = 1 << 3;
 pub const MEM_COPY_HOST_PTR: u64 = 1 << 5;
+pub const MEM_FLAGS: u32 = 0x1101;
 pub const MEM_SIZE: u32 = 0x1102;
 
 pub const KERNEL_REFERENCE_COUNT: u32 = 0x1192;

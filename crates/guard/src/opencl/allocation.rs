@@ -8,7 +8,7 @@ use tenure_limits::Process;
 use super::abi::{Handle, SUCCESS};
 use super::bind::Binding;
 use super::context::Context;
-use super::next;
+use super::{buffer, next};
 
 /// Bytes charged on every device of a context.
 pub struct Allocation {
@@ -89,8 +89,9 @@ impl Allocation {
     }
 }
 
-unsafe extern "C" fn destroyed(_: Handle, data: *mut c_void) {
+unsafe extern "C" fn destroyed(object: Handle, data: *mut c_void) {
     let _ = std::panic::catch_unwind(|| {
+        buffer::forget(object);
         // SAFETY: made in `tie_to`, handed back once.
         unsafe { Box::from_raw(data.cast::<Allocation>()) }.give_back();
     });

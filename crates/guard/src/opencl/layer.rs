@@ -62,7 +62,6 @@ const PASSED: &[&str] = &[
     "clRetainMemObject",
     "clReleaseMemObject",
     "clGetSupportedImageFormats",
-    "clGetMemObjectInfo",
     "clGetImageInfo",
     "clCreateSampler",
     "clRetainSampler",

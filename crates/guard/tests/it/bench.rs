@@ -118,6 +118,12 @@ impl Bench {
     }
 }
 
+/// One test at a time: each wants the device, and the machine, for itself.
+pub fn turn() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 pub const MIB: u64 = 1 << 20;
 
 pub fn spec(id: u64, limit_bytes: u64, weight_per_mille: u32) -> SliceSpec {

@@ -79,6 +79,7 @@ fn bench(kernel_limit: Option<Duration>) -> Bench {
 
 #[test]
 fn a_kernel_that_faults_ends_its_own_process_only() {
+    let _turn = crate::bench::turn();
     let bench = bench(None);
     let (digest, share) = beside(&bench, || {
         let mut bad = Worker::start(
@@ -98,6 +99,7 @@ fn a_kernel_that_faults_ends_its_own_process_only() {
 
 #[test]
 fn a_kernel_that_never_ends_is_ended_with_its_process() {
+    let _turn = crate::bench::turn();
     let bench = bench(Some(Duration::from_millis(400)));
     let (digest, share) = beside(&bench, || {
         let mut bad = Worker::start(
@@ -122,6 +124,7 @@ fn a_kernel_that_never_ends_is_ended_with_its_process() {
 
 #[test]
 fn a_process_over_its_device_time_is_ended() {
+    let _turn = crate::bench::turn();
     let limited = SliceSpec {
         process_limit_ns: Some(300_000_000),
         ..spec(1, 100 * MIB, 500)
@@ -136,6 +139,7 @@ fn a_process_over_its_device_time_is_ended() {
 
 #[test]
 fn a_holder_killed_or_stopped_starves_nobody() {
+    let _turn = crate::bench::turn();
     let bench = bench(None);
     let digest = undisturbed(&bench);
     for signal in ["-KILL", "-STOP"] {

@@ -130,6 +130,7 @@ const WORDS: [&str; 9] = [
 
 #[test]
 fn the_guard_costs_little() {
+    let _turn = crate::bench::turn();
     let bench = Bench::new(&[spec(1, 400 * MIB, 500)]);
     let numbers = |mut worker: Worker| WORDS.map(|word| worker.line(word).unwrap().parse::<u64>().unwrap());
     let mut bare = std::process::Command::new(own());

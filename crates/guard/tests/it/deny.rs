@@ -66,6 +66,7 @@ pub fn try_everything() {
 
 #[test]
 fn ways_past_the_guard_are_closed() {
+    let _turn = crate::bench::turn();
     let bench = Bench::new(&[spec(1, 100 * MIB, 500)]);
     let mut command = bench.command(1, own());
     // A second device without a page: it must not come in by a context over all devices.
@@ -119,6 +120,7 @@ pub fn wait_on_a_user_event() {
 
 #[test]
 fn a_program_that_waits_on_itself_goes_on_and_keeps_nobody() {
+    let _turn = crate::bench::turn();
     let bench = Bench::new(&[spec(1, 100 * MIB, 500), spec(2, 100 * MIB, 500)]);
     let mut worker = Worker::start(bench.command(1, own()), "user-event", &[]);
     let millis: u64 = worker.line("enqueued").unwrap().parse().unwrap();
@@ -129,6 +131,7 @@ fn a_program_that_waits_on_itself_goes_on_and_keeps_nobody() {
 
 #[test]
 fn an_ended_slice_gets_no_more_work_and_a_paused_one_waits() {
+    let _turn = crate::bench::turn();
     let bench = Bench::new(&[spec(1, 100 * MIB, 500)]);
     let work = crate::share::Program {
         slice: 1,

@@ -29,7 +29,11 @@ pub fn look() {
         (&raw mut properties).cast() => *mut std::ffi::c_void, std::ptr::null_mut() => *mut usize);
     say("properties", properties);
     let kernel = cl.kernel(context, crate::cl::SPIN, "spin");
-    let buffer = cl.buffer(context, 0, 4096).unwrap();
+    let buffer = cl.buffer(context, 1, 4096).unwrap();
+    let mut flags = 0u64;
+    call!(cl, "clGetMemObjectInfo", i32, buffer => Handle, 0x1101 => u32, 8 => usize,
+        (&raw mut flags).cast() => *mut std::ffi::c_void, std::ptr::null_mut() => *mut usize);
+    say("flags", flags);
     cl.set_arg(kernel, 0, &buffer);
     cl.set_arg(kernel, 1, &10u32);
     for (word, queue) in [("unasked", queue), ("asked", cl.queue(context, 2))] {
@@ -51,6 +55,7 @@ fn looked(bench: &Bench) -> Worker {
 
 #[test]
 fn a_program_sees_its_slice() {
+    let _turn = crate::bench::turn();
     let bench = Bench::new(&[spec(1, 300 * MIB, 500)]);
     let mut worker = looked(&bench);
     let number = |worker: &mut Worker, word: &str| worker.line(word).unwrap().parse::<u64>().unwrap();
@@ -73,6 +78,7 @@ fn a_program_sees_its_slice() {
         0,
         "profiling added for metering is not shown"
     );
+    assert_eq!(number(&mut worker, "flags"), 1, "how it was zeroed is not shown");
     assert_eq!(worker.line("unasked").unwrap(), "-7");
     assert_eq!(worker.line("asked").unwrap(), "1");
     assert_eq!(worker.end().0, Some(0));
@@ -80,6 +86,7 @@ fn a_program_sees_its_slice() {
 
 #[test]
 fn a_resize_is_seen() {
+    let _turn = crate::bench::turn();
     let bench = Bench::new(&[spec(1, 300 * MIB, 500)]);
     bench.device.resize(1, 100 * MIB).unwrap();
     let mut worker = looked(&bench);
@@ -88,6 +95,7 @@ fn a_resize_is_seen() {
 
 #[test]
 fn on_any_doubt_there_is_no_device() {
+    let _turn = crate::bench::turn();
     let bench = Bench::new(&[spec(1, 300 * MIB, 500)]);
     let not_a_page = bench.dir.path().join("junk");
     std::fs::write(&not_a_page, vec![7u8; 1 << 20]).unwrap();
@@ -141,6 +149,7 @@ pub fn look_at_several() {
 
 #[test]
 fn a_job_may_hold_slices_of_several_devices() {
+    let _turn = crate::bench::turn();
     let one = Bench::new(&[spec(1, 100 * MIB, 500)]);
     let two = Bench::new(&[spec(2, 200 * MIB, 500)]);
     let mut command = one.command(1, own());

@@ -35,6 +35,7 @@ pub fn allocate() {
 
 #[test]
 fn a_slice_is_full_at_its_limit_and_another_is_not() {
+    let _turn = crate::bench::turn();
     let bench = Bench::new(&[spec(1, 100 * MIB, 500), spec(2, 50 * MIB, 500)]);
     let block = ("BLOCK", (10 * MIB).to_string());
     let start = |slice| {
@@ -238,6 +239,7 @@ pub fn check_paths(bench: &Bench) {
 
 #[test]
 fn every_path_is_charged_and_given_back() {
+    let _turn = crate::bench::turn();
     check_paths(&Bench::new(&[spec(1, 100 * MIB, 500)]));
 }
 
@@ -262,6 +264,7 @@ pub fn zero() {
 
 #[test]
 fn memory_is_zero_when_given() {
+    let _turn = crate::bench::turn();
     let bench = Bench::new(&[spec(1, 100 * MIB, 500)]);
     let mut worker = Worker::start(bench.command(1, own()), "zero", &[]);
     assert_eq!(worker.line("leaks").unwrap(), "0");
@@ -304,6 +307,7 @@ pub fn random() {
 
 #[test]
 fn eight_programs_killed_at_random_never_exceed_the_slice() {
+    let _turn = crate::bench::turn();
     let kills = count("TENURE_GUARD_KILLS", 40);
     let limit = 10 * MIB;
     let bench = Bench::new(&[spec(1, limit, 500)]);
@@ -361,6 +365,7 @@ pub fn fork_and_allocate() {
 
 #[test]
 fn a_fork_neither_keeps_nor_frees_its_parents_bytes() {
+    let _turn = crate::bench::turn();
     let bench = Bench::new(&[spec(1, 100 * MIB, 500)]);
     let mut worker = Worker::start(bench.command(1, own()), "fork", &[]);
     assert_eq!(worker.line("child").unwrap(), "7");

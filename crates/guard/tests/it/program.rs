@@ -46,6 +46,7 @@ fn fill(bench: &Bench, left_mib: u64) -> Worker {
 
 #[test]
 fn clinfo_shows_the_slice() {
+    let _turn = crate::bench::turn();
     let bench = bench(512);
     let ran = run(bench.command(1, "clinfo").arg("--raw"));
     assert_eq!(ran.code, Some(0), "{}", ran.text);
@@ -61,6 +62,7 @@ fn clinfo_shows_the_slice() {
 
 #[test]
 fn clpeak_measures_within_the_slice_and_fails_in_a_full_one() {
+    let _turn = crate::bench::turn();
     let bench = bench(64);
     let ran = run(bench.command(1, "clpeak").arg("--global-bandwidth"));
     assert_eq!(ran.code, Some(0), "{}", ran.text);
@@ -75,6 +77,7 @@ fn clpeak_measures_within_the_slice_and_fails_in_a_full_one() {
 
 #[test]
 fn hashcat_cracks_within_the_slice_and_fails_in_a_small_one() {
+    let _turn = crate::bench::turn();
     let hash = "b52340b4de4566b804c9880aa0b4af5f";
     let attack = |bench: &Bench| {
         let home = bench.dir.path().join("home");
@@ -132,6 +135,7 @@ fn filter(mut ffmpeg: Command, size: &str, into: PathBuf) -> (Ran, Vec<u8>) {
 
 #[test]
 fn ffmpeg_filters_byte_for_byte_and_fails_in_a_small_slice() {
+    let _turn = crate::bench::turn();
     let bench = bench(256);
     let mut bare = Command::new("ffmpeg");
     assert!(Vendor::Pocl.prepare(&mut bare));
@@ -168,6 +172,7 @@ fn python(bench: &Bench, source: &str) -> Ran {
 
 #[test]
 fn pyopencl_sees_the_slice_and_raises_its_own_error() {
+    let _turn = crate::bench::turn();
     let bench = bench(512);
     let ran = python(
         &bench,
@@ -201,6 +206,7 @@ except cl.MemoryError as error:
 
 #[test]
 fn tinygrad_computes_within_the_slice_and_raises_its_own_error() {
+    let _turn = crate::bench::turn();
     let bench = bench(512);
     let ran = python(
         &bench,

@@ -36,20 +36,24 @@ fn shares(vendor: Vendor, judge_by_kernels: bool) {
 
 #[test]
 fn intel_allocates_within_the_slice() {
+    let _turn = crate::bench::turn();
     check_paths(&Bench::on(Vendor::Intel, &[spec(1, 100 * MIB, 500)]));
 }
 
 #[test]
 fn intel_shares_follow_weights() {
+    let _turn = crate::bench::turn();
     shares(Vendor::Intel, false);
 }
 
 #[test]
 fn rusticl_allocates_within_the_slice() {
+    let _turn = crate::bench::turn();
     check_paths(&Bench::on(Vendor::Rusticl, &[spec(1, 100 * MIB, 500)]));
 }
 
 #[test]
 fn rusticl_shares_follow_weights() {
+    let _turn = crate::bench::turn();
     shares(Vendor::Rusticl, true);
 }

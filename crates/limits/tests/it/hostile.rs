@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use tenure_limits::{Device, Process, Reader};
 
-use crate::worker::{Dice, count, spec};
+use crate::worker::{self, Dice, count, spec};
 
 #[test]
 fn the_agent_survives_any_content() {
+    let _turn = worker::turn();
     let rounds = count("TENURE_PAGE_FUZZ", 150);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("device.limits");
@@ -64,6 +65,7 @@ fn the_agent_survives_any_content() {
 
 #[test]
 fn a_page_cut_short_is_an_error() {
+    let _turn = worker::turn();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("device.limits");
     let device = Device::create(&path).unwrap();

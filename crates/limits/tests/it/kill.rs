@@ -36,6 +36,7 @@ pub fn allocate(page: &Path, slice: u64, seed: u64) {
 
 #[test]
 fn never_over_the_limit_and_nothing_leaked() {
+    let _turn = worker::turn();
     let kills = count("TENURE_LEDGER_KILLS", 300);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("device.limits");
@@ -113,6 +114,7 @@ fn lock_word(path: &Path) -> u32 {
 
 #[test]
 fn a_death_inside_the_ledger_is_repaired() {
+    let _turn = worker::turn();
     let rounds = count("TENURE_LEDGER_KILLS", 300) / 3;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("device.limits");
@@ -169,6 +171,7 @@ pub fn fork_and_stay(page: &Path, slice: u64) {
 
 #[test]
 fn a_forked_child_does_not_keep_its_parents_bytes() {
+    let _turn = worker::turn();
     use std::io::{BufRead, BufReader};
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("device.limits");

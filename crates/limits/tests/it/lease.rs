@@ -115,6 +115,7 @@ fn close(what: &str, found: f64, expected: f64, tolerance: f64) {
 
 #[test]
 fn shares_follow_weights_short_against_long() {
+    let _turn = worker::turn();
     let mut bench = Bench::new(&[spec(1, 0, 300), spec(2, 0, 700)]);
     bench.work(1, 500);
     bench.work(2, 15_000);
@@ -126,6 +127,7 @@ fn shares_follow_weights_short_against_long() {
 
 #[test]
 fn two_processes_of_one_slice_share_its_part() {
+    let _turn = worker::turn();
     let mut bench = Bench::new(&[spec(1, 0, 500), spec(2, 0, 500)]);
     bench.work(1, 1_000);
     bench.work(1, 1_000);
@@ -137,6 +139,7 @@ fn two_processes_of_one_slice_share_its_part() {
 
 #[test]
 fn a_cap_holds_alone_and_the_rest_goes_to_others() {
+    let _turn = worker::turn();
     let capped = SliceSpec {
         cap_per_mille: Some(250),
         ..spec(1, 0, 900)
@@ -155,6 +158,7 @@ fn a_cap_holds_alone_and_the_rest_goes_to_others() {
 
 #[test]
 fn a_stopped_holder_starves_nobody() {
+    let _turn = worker::turn();
     let mut bench = Bench::new(&[spec(1, 0, 500), spec(2, 0, 500)]);
     bench.work(1, 2_000);
     bench.work(2, 2_000);
@@ -187,6 +191,7 @@ fn a_stopped_holder_starves_nobody() {
 
 #[test]
 fn a_killed_holder_starves_nobody_and_its_use_is_charged() {
+    let _turn = worker::turn();
     let mut bench = Bench::new(&[spec(1, 0, 500), spec(2, 0, 500)]);
     bench.work(2, 2_000);
     for _ in 0..10 {
@@ -212,6 +217,7 @@ fn a_killed_holder_starves_nobody_and_its_use_is_charged() {
 
 #[test]
 fn idleness_buys_nothing() {
+    let _turn = worker::turn();
     let mut bench = Bench::new(&[spec(1, 0, 500), spec(2, 0, 500)]);
     bench.work(1, 2_000);
     std::thread::sleep(Duration::from_secs(2));
@@ -223,6 +229,7 @@ fn idleness_buys_nothing() {
 
 #[test]
 fn a_turn_passes_and_stays() {
+    let _turn = worker::turn();
     let bench = Bench::new(&[spec(1, 0, 500), spec(2, 0, 500)]);
     let one = Process::join(&bench.path, 1).unwrap();
     let two = Process::join(&bench.path, 2).unwrap();

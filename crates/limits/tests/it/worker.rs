@@ -9,6 +9,12 @@ use tenure_limits::SliceSpec;
 
 const PART: &str = "TENURE_LIMITS_TEST_PART";
 
+/// One test at a time, where time is measured.
+pub fn turn() -> std::sync::MutexGuard<'static, ()> {
+    static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// Starts `part` in a process of its own on the page and slice given.
 pub fn start(part: &str, page: &Path, slice: u64, seed: u64) -> Child {
     Command::new(std::env::current_exe().unwrap())
