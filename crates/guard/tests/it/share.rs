@@ -294,10 +294,30 @@ fn shares_follow_weights() {
         &long,
         true,
     ));
+    wrong.extend(longer_than_a_term());
     let eight: Vec<Program> = (1..=8).map(|slice| program(slice, 4_000, 1)).collect();
     wrong.extend(check("eight ways", &[125; 8], &eight, true));
     wrong.extend(alone_under_a_cap());
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Kernels longer than a lease lasts without renewal: still one slice at a time, and shares to within one kernel.
+fn longer_than_a_term() -> Vec<String> {
+    let bench = Bench::new(&[spec(1, 100 * MIB, 500), spec(2, 100 * MIB, 500)]);
+    let programs = [program(1, 2_000, 1), program(2, 150_000, 1)];
+    let achieved = median("2 ms against 150 ms", &bench, &programs, &[0.5, 0.5]);
+    let mut wrong = Vec::new();
+    if (achieved.shares[0] - 0.5).abs() > 0.08 {
+        wrong.push(format!("2 ms against 150 ms: {:?}", achieved.shares));
+    }
+    let lost = bench.counter(1, Counter::Lost) + bench.counter(2, Counter::Lost);
+    if achieved.busy > 1.03 || lost > 0 {
+        wrong.push(format!(
+            "2 ms against 150 ms: busy {}, {lost} leases lost",
+            achieved.busy
+        ));
+    }
+    wrong
 }
 
 fn alone_under_a_cap() -> Vec<String> {
