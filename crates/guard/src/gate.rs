@@ -273,7 +273,7 @@ impl Gate {
                 let since = self
                     .paid_ns
                     .load(Relaxed)
-                    .max(process.charged_until())
+                    .max(process.settled_until())
                     .max(measured.not_before_ns);
                 let wall = now.saturating_sub(since);
                 let spent = self.trust.judge(measured, wall, alone);
@@ -323,7 +323,7 @@ impl Gate {
     /// Charges work done without the lease, such as zeroing a new allocation.
     pub fn charge_time(&self, ns: u64) {
         if let Some(process) = self.process() {
-            process.spend(ns, now_ns());
+            process.spend_beside(ns);
         }
     }
 

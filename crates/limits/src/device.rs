@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::clock::now_ns;
 use crate::error::Error;
+use crate::fair::later;
 use crate::layout::{ENDED, LIVE, PAUSED, SLICES, Slice};
 use crate::map::Map;
 use crate::reap::{Seat, belongs, recount};
@@ -137,6 +138,7 @@ impl Device {
     pub fn reshare(&self, id: u64, weight_per_mille: u32, cap_per_mille: Option<u32>) -> Result<(), Error> {
         let (_, slice) = self.slice(id)?;
         slice.bucket.store(now_ns(), Relaxed);
+        self.forget_waiting(slice);
         set_share(slice, weight_per_mille, cap_per_mille);
         Ok(())
     }
@@ -161,9 +163,21 @@ impl Device {
         let (_, slice) = self.slice(id)?;
         match paused {
             true => slice.flags.fetch_or(PAUSED, Release),
-            false => slice.flags.fetch_and(!PAUSED, Release),
+            false => {
+                self.forget_waiting(slice);
+                slice.flags.fetch_and(!PAUSED, Release)
+            }
         };
         Ok(())
+    }
+
+    /// Time spent waiting for its own cap or pause gives a slice no claim on the others.
+    fn forget_waiting(&self, slice: &Slice) {
+        let now = self.seat.page().header.virtual_now.0.load(Relaxed);
+        let _ = slice
+            .tag
+            .0
+            .fetch_update(Relaxed, Relaxed, |tag| Some(later(tag, now)));
     }
 
     /// Ends a slice: no allocation and no launch succeeds any more. Its counters stay until it is removed.

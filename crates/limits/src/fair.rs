@@ -2,13 +2,15 @@
 //!
 //! Start-time fair queueing: a slice that used `ns` of the device has its tag moved on by `ns / weight`; the waiting
 //! slice with the lowest tag is next; the virtual clock follows the tags that were served. A slice that comes back
-//! after a pause starts at the virtual clock, less a small credit, so idleness is not saved up and a short gap between
-//! two launches does not cost a turn. All comparisons wrap.
+//! after being away for long starts at the virtual clock, less a small credit, so idleness is not saved up; a short
+//! gap between two launches costs nothing, so a program's host part may be late. All comparisons wrap.
 
 /// How long one turn lasts while others wait.
 pub(crate) const QUANTUM_NS: u64 = 10_000_000;
-/// What a slice may keep of an unused turn, in device time.
-pub(crate) const CREDIT_NS: u64 = 40_000_000;
+/// A slice that is away for less keeps its place.
+pub(crate) const ABSENT_NS: u64 = 50_000_000;
+/// What a slice that was away for longer may keep, in device time.
+pub(crate) const CREDIT_NS: u64 = 10_000_000;
 /// What a capped slice may use at once after it was idle.
 pub(crate) const BURST_NS: u64 = 10_000_000;
 
@@ -22,7 +24,7 @@ pub(crate) fn virtual_cost(ns: u64, weight_per_mille: u32) -> u64 {
     scaled(ns, weight_per_mille)
 }
 
-/// The tag at which a slice that waits now is ranked.
+/// The tag of a slice that comes back after being away for long.
 pub(crate) fn start_tag(tag: u64, virtual_now: u64, weight_per_mille: u32) -> u64 {
     later(
         tag,

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | header `magic version size` | the maker, before the file gets its name | never changes |
 //! | `lease` | compare-and-swap by anyone | one word holds holder, epoch and deadline; past the deadline anyone passes it on |
-//! | `virtual_now`, slice `tag`, `bucket` | single atomic updates | each update is whole or absent; the lost charge of a dead holder is made by whoever takes over |
+//! | `virtual_now`, slice `tag`, `active_ns`, `bucket` | single atomic updates | each update is whole or absent; the lost charge of a dead holder is made by whoever takes over |
 //! | `waiting` bits | their slot's process; cleared by anyone who finds the slot dead or deaf | a hint only: a stale bit costs one look |
 //! | slice `id limit weight cap flags …` | the agent, single stores; `id` last when made, first when removed | each is valid on its own |
 //! | slice `used` | whoever holds the slice's lock | a cache: recomputed from the slots when a dead holder is found |
@@ -112,6 +112,8 @@ pub(crate) struct Slice {
     pub peak_bytes: AtomicU64,
     /// Virtual time at which the slice's next turn starts.
     pub tag: Line<AtomicU64>,
+    /// When a process of the slice last worked, waited or gave up waiting.
+    pub active_ns: AtomicU64,
     /// Token bucket as the instant at which the slice's spending is paid off.
     pub bucket: AtomicU64,
     /// Odd while totals and slots are being folded.
@@ -137,8 +139,10 @@ pub(crate) struct Slot {
     pub bytes: AtomicU64,
     /// Since when a thread of this process waits for the lease; zero: none does.
     pub want_ns: AtomicU64,
-    /// Up to when the process's use of the lease has been charged.
+    /// Up to when the process has charged its use of the lease; what comes after is charged by whoever takes over.
     pub charged_ns: AtomicU64,
+    /// Up to when somebody who took over has charged it.
+    pub settled_ns: AtomicU64,
     pub counters: [AtomicU64; COUNTERS],
 }
 

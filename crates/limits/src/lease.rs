@@ -8,11 +8,13 @@
 //! on. So a stopped or dead holder costs at most one term. What it used until then is charged to its slice.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::time::Duration;
 
 use crate::clock::now_ns;
-use crate::fair::{QUANTUM_NS, Word, bucket_cost, bucket_floor, later, may_spend, start_tag, virtual_cost};
+use crate::fair::{
+    ABSENT_NS, QUANTUM_NS, Word, bucket_cost, bucket_floor, later, may_spend, start_tag, virtual_cost,
+};
 use crate::layout::{Counter, ENDED, LIVE, PAUSED, SLICES, SLOTS, Slice, Slot};
 use crate::mutex::{futex_wait, futex_wake};
 use crate::process::Process;
@@ -93,6 +95,11 @@ impl Process {
         if self.threads_waiting.fetch_sub(1, SeqCst) == 1 {
             self.want_no_more();
         }
+        if answer == Lease::TimedOut {
+            // Time to see who of the slice is gone.
+            let reap = || self.seat.reap_locked(self.index);
+            let _ = self.seat.in_slice(self.index, Duration::from_millis(1), reap);
+        }
         answer
     }
 
@@ -172,6 +179,7 @@ impl Process {
             return;
         }
         let since = slot.charged_ns.swap(now, AcqRel);
+        slot.settled_ns.store(now, Release);
         let slice = self.seat.page().slices.get(slot.slice.load(Relaxed) as usize);
         if let Some(slice) = slice.filter(|_| since != 0 && since < now) {
             charge(slice, now - since);
@@ -185,54 +193,53 @@ impl Process {
     /// Offers the turn to others. With `again` this process stays in line in the same step, so a slice with much
     /// weight does not lose its turn between two launches.
     pub fn pass(&self, now: u64, again: bool) -> Turn {
-        let grant = self.grant.load(Relaxed);
-        let word = Word(self.lease().load(SeqCst));
-        if grant == 0 || word.grant() != grant || !self.mine() {
-            self.grant.store(0, Relaxed);
-            return Turn::Passed;
-        }
-        if again {
+        if again && self.grant.load(Relaxed) != 0 {
             self.want(now);
         }
-        let next = self.choose(now);
-        if next == Some(self.seat.me.slot) {
-            let renewed = word.renewed(now + TERM_NS);
-            let kept = self.swap(word, renewed);
-            if kept {
-                self.account_lease(now);
-                self.open_turn(now);
-            }
-            if self.threads_waiting.load(SeqCst) == 0 {
-                self.want_no_more();
-            }
-            if kept {
-                return Turn::Kept;
-            }
-            return self.pass_lost();
-        }
-        let handed = match next {
-            Some(slot) => word.next(slot, false, now + ACCEPT_NS),
-            None => word.freed(),
-        };
-        self.account_lease(now);
-        self.grant.store(0, Relaxed);
-        self.seat.slot().charged_ns.store(0, Relaxed);
-        if self.swap(word, handed) {
-            match next {
-                Some(slot) => self.wake(slot),
-                // Waiters that may not work yet look again by themselves; one that came meanwhile must not sleep on.
-                None => futex_wake(self.futex(), i32::MAX, !0),
-            }
-        }
+        let turn = self.pass_to_next(now);
         if again && self.threads_waiting.load(SeqCst) == 0 {
             self.want_no_more();
         }
-        Turn::Passed
+        turn
     }
 
-    fn pass_lost(&self) -> Turn {
-        self.grant.store(0, Relaxed);
-        Turn::Passed
+    fn pass_to_next(&self, now: u64) -> Turn {
+        let grant = self.grant.load(Relaxed);
+        let next = self.choose(now);
+        // A word that changed under our hands may be our own renewal by another thread: then it is still ours to pass.
+        loop {
+            let word = Word(self.lease().load(SeqCst));
+            if grant == 0 || word.grant() != grant || !self.mine() {
+                self.grant.compare_exchange(grant, 0, Relaxed, Relaxed).ok();
+                return Turn::Passed;
+            }
+            let kept = next == Some(self.seat.me.slot);
+            let to = match next {
+                Some(_) if kept => word.renewed(now + TERM_NS),
+                Some(slot) => word.next(slot, false, now + ACCEPT_NS),
+                None => word.freed(),
+            };
+            if kept {
+                if self.swap(word, to) {
+                    self.account_lease(now);
+                    self.open_turn(now);
+                    return Turn::Kept;
+                }
+                continue;
+            }
+            // Before the word moves: a thread of ours that gets the lease again at once must find its own grant.
+            self.account_lease(now);
+            self.seat.slot().charged_ns.store(0, Relaxed);
+            self.grant.compare_exchange(grant, 0, Relaxed, Relaxed).ok();
+            if self.swap(word, to) {
+                match next {
+                    Some(slot) => self.wake(slot),
+                    // Waiters that may not work yet look again by themselves; one that came meanwhile must not sleep on.
+                    None => futex_wake(self.futex(), i32::MAX, !0),
+                }
+                return Turn::Passed;
+            }
+        }
     }
 
     /// Gives the lease up.
@@ -259,19 +266,25 @@ impl Process {
         }
     }
 
-    /// Charges the slice `ns` of device time measured up to `now`.
-    pub fn spend(&self, ns: u64, now: u64) {
-        if !self.mine() {
-            return;
+    /// Charges the slice `ns` of device time; its use of the lease is thereby paid up to `until`.
+    pub fn spend(&self, ns: u64, until: u64) {
+        self.spend_beside(ns);
+        if self.mine() {
+            self.seat.slot().charged_ns.store(until, Relaxed);
         }
-        charge(self.slice(), ns);
-        self.count(Counter::BusyNs, ns);
-        self.seat.slot().charged_ns.store(now, Relaxed);
     }
 
-    /// From when on this process's use is uncharged; zero when somebody else settled it.
-    pub fn charged_until(&self) -> u64 {
-        self.seat.slot().charged_ns.load(Relaxed)
+    /// Charges device time used beside the lease.
+    pub fn spend_beside(&self, ns: u64) {
+        if self.mine() {
+            charge(self.slice(), ns);
+            self.count(Counter::BusyNs, ns);
+        }
+    }
+
+    /// Up to when somebody else has charged this process's use, having taken the lease over; zero: never.
+    pub fn settled_until(&self) -> u64 {
+        self.seat.slot().settled_ns.load(Acquire)
     }
 
     fn lease(&self) -> &std::sync::atomic::AtomicU64 {
@@ -294,6 +307,7 @@ impl Process {
         let slot = self.seat.slot();
         if slot.want_ns.load(Relaxed) == 0 {
             slot.want_ns.store(now, Relaxed);
+            self.come_back(now);
         }
         let own = self.seat.me.slot;
         let word = &self.seat.page().header.waiting.0[own / 64];
@@ -302,7 +316,22 @@ impl Process {
         }
     }
 
+    /// The slice wants the device. If it was away for long, its tag comes up to the virtual clock.
+    fn come_back(&self, now: u64) {
+        let slice = self.slice();
+        let away = now.saturating_sub(slice.active_ns.swap(now, Relaxed));
+        if away > ABSENT_NS {
+            let weight = slice.weight_per_mille.load(Relaxed);
+            let virtual_now = self.seat.page().header.virtual_now.0.load(Relaxed);
+            let _ = slice
+                .tag
+                .0
+                .fetch_update(Relaxed, Relaxed, |tag| Some(start_tag(tag, virtual_now, weight)));
+        }
+    }
+
     fn want_no_more(&self) {
+        self.slice().active_ns.store(now_ns(), Relaxed);
         self.seat.slot().want_ns.store(0, Relaxed);
         self.clear_bit(self.seat.me.slot);
     }
@@ -328,17 +357,11 @@ impl Process {
         self.open_turn(now);
     }
 
-    /// A quantum begins: bring the slice's clocks up to what idleness may keep, and the virtual clock up to the slice.
+    /// A quantum begins: the virtual clock follows the slice, and its bucket comes up to what idleness may keep.
     fn open_turn(&self, now: u64) {
         self.turn_ends_ns.store(now + QUANTUM_NS, Relaxed);
         let slice = self.slice();
         let clock = &self.seat.page().header.virtual_now.0;
-        let weight = slice.weight_per_mille.load(Relaxed);
-        let virtual_now = clock.load(Relaxed);
-        let _ = slice
-            .tag
-            .0
-            .fetch_update(Relaxed, Relaxed, |tag| Some(start_tag(tag, virtual_now, weight)));
         let tag = slice.tag.0.load(Relaxed);
         let _ = clock.fetch_update(Relaxed, Relaxed, |clock| Some(later(clock, tag)));
         let cap = slice.cap_per_mille.load(Relaxed);
@@ -350,6 +373,7 @@ impl Process {
     }
 
     fn account_lease(&self, now: u64) {
+        self.slice().active_ns.store(now, Relaxed);
         let since = self.granted_ns.swap(now, Relaxed);
         self.count(Counter::LeaseNs, now.saturating_sub(since));
     }
@@ -385,8 +409,7 @@ impl Process {
             if stale || !may_work(slice, now) {
                 continue;
             }
-            let weight = slice.weight_per_mille.load(Relaxed);
-            let tag = start_tag(slice.tag.0.load(Relaxed), virtual_now, weight);
+            let tag = slice.tag.0.load(Relaxed);
             let claim = (
                 tag.wrapping_sub(virtual_now) as i64,
                 slot.want_ns.load(Relaxed),

@@ -179,6 +179,7 @@ fn clear(slot: &Slot) {
     slot.bytes.store(0, Relaxed);
     slot.want_ns.store(0, Relaxed);
     slot.charged_ns.store(0, Relaxed);
+    slot.settled_ns.store(0, Relaxed);
     slot.inflight.store(0, Relaxed);
     for counter in &slot.counters {
         counter.store(0, Relaxed);

@@ -12,9 +12,8 @@ fn shares(weights: &[u32], kernels_ns: &[u64], total_ns: u64, origin: u64) -> Ve
     let mut now = 0;
     while now < total_ns {
         let next = (0..weights.len())
-            .min_by_key(|i| start_tag(tags[*i], virtual_now, weights[*i]).wrapping_sub(virtual_now) as i64)
+            .min_by_key(|i| tags[*i].wrapping_sub(virtual_now) as i64)
             .unwrap();
-        tags[next] = start_tag(tags[next], virtual_now, weights[next]);
         virtual_now = later(virtual_now, tags[next]);
         let mut spent = 0;
         while spent < QUANTUM_NS {

@@ -32,7 +32,7 @@ pub fn work(page: &Path, slice: u64, micros: u64) {
             left -= step;
         }
         let ended = now_ns();
-        process.spend(ended - begun.max(process.charged_until()), ended);
+        process.spend(ended - begun.max(process.settled_until()), ended);
         process.count(Counter::Launches, 1);
     }
 }
