@@ -266,7 +266,6 @@ impl Gate {
     pub fn land(&self, estimate_ns: u64, measured: Measured) -> u64 {
         self.forget_outstanding(estimate_ns);
         let now = now_ns();
-        let alone = self.flights.load(Acquire) <= 1;
         let spent = match self.process() {
             Some(process) => {
                 self.mark_ns.store(now, Relaxed);
@@ -276,7 +275,7 @@ impl Gate {
                     .max(process.settled_until())
                     .max(measured.not_before_ns);
                 let wall = now.saturating_sub(since);
-                let spent = self.trust.judge(measured, wall, alone);
+                let spent = self.trust.judge(measured, wall);
                 let paid = (since + spent).max(now.saturating_sub(UNCLAIMED_NS));
                 self.paid_ns.store(paid, Relaxed);
                 process.spend(spent, paid);

@@ -24,15 +24,15 @@ pub struct Trust(AtomicI32);
 
 const SURE: i32 = 2;
 /// Below this, wall time is mostly the cost of launching and says nothing about honesty.
-const TELLING_NS: u64 = 500_000;
+const TELLING_NS: u64 = 200_000;
 
 impl Trust {
     /// What to charge for a group that took `wall_ns`.
-    pub fn judge(&self, measured: Measured, wall_ns: u64, alone: bool) -> u64 {
+    pub fn judge(&self, measured: Measured, wall_ns: u64) -> u64 {
         let Some(driver_ns) = measured.driver_ns else {
             return wall_ns;
         };
-        if alone && !measured.first && wall_ns >= TELLING_NS {
+        if !measured.first && wall_ns >= TELLING_NS {
             let step = if driver_ns >= wall_ns / 3 { 1 } else { -1 };
             let score = self.0.load(Relaxed);
             self.0.store((score + step).clamp(-2 * SURE, 2 * SURE), Relaxed);
@@ -64,23 +64,14 @@ mod tests {
     #[test]
     fn an_honest_driver_is_believed_and_compiling_is_free() {
         let trust = Trust::default();
-        assert_eq!(
-            trust.judge(measured(1_000_000, true), 900_000_000, true),
-            45_000_000
-        );
+        assert_eq!(trust.judge(measured(1_000_000, true), 900_000_000), 45_000_000);
         for _ in 0..3 {
-            trust.judge(measured(5_000_000, false), 5_100_000, true);
+            trust.judge(measured(5_000_000, false), 5_100_000);
         }
+        assert_eq!(trust.judge(measured(5_000_000, false), 5_100_000), 5_000_000);
+        assert_eq!(trust.judge(measured(1_000_000, true), 900_000_000), 1_000_000);
         assert_eq!(
-            trust.judge(measured(5_000_000, false), 5_100_000, true),
-            5_000_000
-        );
-        assert_eq!(
-            trust.judge(measured(1_000_000, true), 900_000_000, true),
-            1_000_000
-        );
-        assert_eq!(
-            trust.judge(measured(9_000_000, false), 5_000_000, true),
+            trust.judge(measured(9_000_000, false), 5_000_000),
             5_000_000,
             "overlap is paid once"
         );
@@ -90,18 +81,18 @@ mod tests {
     fn a_liar_pays_wall_time() {
         let trust = Trust::default();
         for _ in 0..3 {
-            trust.judge(measured(10, false), 5_000_000, true);
+            trust.judge(measured(10, false), 5_000_000);
         }
-        assert_eq!(trust.judge(measured(10, false), 5_000_000, true), 5_000_000);
-        assert_eq!(trust.judge(measured(10, true), 5_000_000, true), 5_000_000);
+        assert_eq!(trust.judge(measured(10, false), 5_000_000), 5_000_000);
+        assert_eq!(trust.judge(measured(10, true), 5_000_000), 5_000_000);
     }
 
     #[test]
     fn short_commands_prove_nothing() {
         let trust = Trust::default();
         for _ in 0..9 {
-            trust.judge(measured(5_000, false), 30_000, true);
+            trust.judge(measured(5_000, false), 30_000);
         }
-        assert_eq!(trust.judge(measured(5_000, false), 30_000, true), 30_000);
+        assert_eq!(trust.judge(measured(5_000, false), 30_000), 30_000);
     }
 }
