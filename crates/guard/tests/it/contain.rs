@@ -54,18 +54,22 @@ fn undisturbed(bench: &Bench) -> String {
     worker.line("digest").unwrap()
 }
 
-/// Runs the steady program for three seconds while `disturb` happens beside it; its digest, and its kernel time per
+/// Runs the steady program for four seconds while `disturb` happens beside it; its digest, and its kernel time per
 /// mille of the wall after the disturbance.
 fn beside(bench: &Bench, disturb: impl FnOnce()) -> (String, u64) {
-    let mut steady = share::start(bench, WORK, 3_000);
+    let mut steady = share::start(bench, WORK, 4_000);
     steady.line("ready").unwrap();
     steady.tell("go");
     std::thread::sleep(Duration::from_millis(200));
     disturb();
-    let (begun, before) = (Instant::now(), bench.counter(1, Counter::BusyNs));
-    std::thread::sleep(Duration::from_millis(600));
-    let used = bench.counter(1, Counter::BusyNs) - before;
-    let share = used * 1000 / begun.elapsed().as_nanos() as u64;
+    // The best of three windows: the machine may be doing other things, a neighbour that was harmed has none.
+    let share = (0..3).map(|_| {
+        let (begun, before) = (Instant::now(), bench.counter(1, Counter::BusyNs));
+        std::thread::sleep(Duration::from_millis(400));
+        let used = bench.counter(1, Counter::BusyNs) - before;
+        used * 1000 / begun.elapsed().as_nanos() as u64
+    });
+    let share = share.max().unwrap_or(0);
     (steady.line("digest").unwrap(), share)
 }
 

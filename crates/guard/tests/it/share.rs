@@ -240,8 +240,27 @@ fn tolerance() -> (f64, f64, f64) {
     }
 }
 
+/// Tries a case up to three times: the machine may be doing other things, but a broken gate misses every time. Long
+/// runs take the median instead.
+pub fn in_three(mut case: impl FnMut() -> Vec<String>) -> Vec<String> {
+    let tries = if count("TENURE_SHARE_RUNS", 1) > 1 { 1 } else { 3 };
+    let mut wrong = Vec::new();
+    for _ in 0..tries {
+        wrong = case();
+        if wrong.is_empty() {
+            break;
+        }
+        println!("again: {wrong:?}");
+    }
+    wrong
+}
+
 /// What is wrong with a case, if anything.
 fn check(name: &str, weights: &[u32], programs: &[Program], judge_busy: bool) -> Vec<String> {
+    in_three(|| check_once(name, weights, programs, judge_busy))
+}
+
+fn check_once(name: &str, weights: &[u32], programs: &[Program], judge_busy: bool) -> Vec<String> {
     let slices: Vec<SliceSpec> = weights
         .iter()
         .enumerate()
@@ -294,10 +313,10 @@ fn shares_follow_weights() {
         &long,
         true,
     ));
-    wrong.extend(longer_than_a_term());
+    wrong.extend(in_three(longer_than_a_term));
     let eight: Vec<Program> = (1..=8).map(|slice| program(slice, 4_000, 1)).collect();
     wrong.extend(check("eight ways", &[125; 8], &eight, true));
-    wrong.extend(alone_under_a_cap());
+    wrong.extend(in_three(alone_under_a_cap));
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

@@ -4,16 +4,21 @@ use tenure_limits::SliceSpec;
 
 use crate::bench::{Bench, MIB, Vendor, spec};
 use crate::memory::check_paths;
-use crate::share::{Program, run};
+use crate::share::{Program, in_three, run};
 
 fn shares(vendor: Vendor, judge_by_kernels: bool) {
+    let wrong = in_three(|| shares_once(vendor, judge_by_kernels));
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+fn shares_once(vendor: Vendor, judge_by_kernels: bool) -> Vec<String> {
     let bench = Bench::on(vendor, &[spec(1, 100 * MIB, 300), spec(2, 100 * MIB, 700)]);
     let programs = [1, 2].map(|slice| Program {
         slice,
         micros: 4_000,
         depth: 1,
     });
-    let achieved = run(&bench, &programs, 4_000);
+    let achieved = run(&bench, &programs, 3_000);
     // A driver whose profiling is no measure is judged by what it completed: all kernels are alike.
     let shares = if judge_by_kernels {
         &achieved.counted
@@ -21,8 +26,10 @@ fn shares(vendor: Vendor, judge_by_kernels: bool) {
         &achieved.shares
     };
     println!("{vendor:?} 30/70: {shares:.3?}, busy {:.3}", achieved.busy);
-    assert!((shares[0] - 0.3).abs() < 0.05, "{shares:?}");
-
+    let mut wrong = Vec::new();
+    if (shares[0] - 0.3).abs() > 0.04 {
+        wrong.push(format!("30/70 gave {shares:?}"));
+    }
     let capped = SliceSpec {
         cap_per_mille: Some(250),
         ..spec(1, 100 * MIB, 500)
@@ -31,7 +38,10 @@ fn shares(vendor: Vendor, judge_by_kernels: bool) {
     run(&bench, &programs[..1], 3_000);
     let busy = bench.counter(1, tenure_limits::Counter::BusyNs) as f64 / 3e9;
     println!("{vendor:?} cap of 25 % alone: {busy:.3} charged");
-    assert!((busy - 0.25).abs() < 0.05, "{busy}");
+    if (busy - 0.25).abs() > 0.04 {
+        wrong.push(format!("a cap of 25 % gave {busy}"));
+    }
+    wrong
 }
 
 #[test]
