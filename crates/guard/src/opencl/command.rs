@@ -50,11 +50,15 @@ impl Work {
 pub struct Airborne(Mutex<VecDeque<Arc<Watched>>>);
 
 /// One watched command; owns a reference to its event.
-struct Watched(AtomicUsize);
+struct Watched {
+    event: AtomicUsize,
+    /// It stands for commands before it, too: they may run while its own event says that it does not.
+    grouped: bool,
+}
 
 impl Watched {
     fn event(&self) -> Handle {
-        self.0.load(Acquire) as Handle
+        self.event.load(Acquire) as Handle
     }
 }
 
@@ -77,8 +81,11 @@ pub fn airborne(device: Handle) -> Arc<Airborne> {
 }
 
 impl Airborne {
-    fn add(&self) -> Arc<Watched> {
-        let watched = Arc::new(Watched(AtomicUsize::new(0)));
+    fn add(&self, grouped: bool) -> Arc<Watched> {
+        let watched = Arc::new(Watched {
+            event: AtomicUsize::new(0),
+            grouped,
+        });
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         list.push_back(watched.clone());
         watched
@@ -120,6 +127,9 @@ impl Front for Flights {
             // Only groups without an event: short commands, or about to be looked for.
             return true;
         };
+        if oldest.grouped {
+            return true;
+        }
         // No event yet: still inside the driver's call, compiling perhaps.
         !oldest.event().is_null()
             && value_of::<i32>(next!("clGetEventInfo"), oldest.event(), EVENT_EXECUTION_STATUS)
@@ -148,10 +158,12 @@ struct Flight {
     measured: Measured,
 }
 
-/// Brings one command to the device. `call` is the driver's function, given where to write its event.
+/// Brings one command to the device. `waits`: how many events it waits for; `call`: the driver's function, given where
+/// to write its event.
 pub fn command(
     handle: Handle,
     work: Work,
+    waits: u32,
     blocking: bool,
     event: *mut Handle,
     call: impl FnOnce(*mut Handle) -> i32,
@@ -165,7 +177,11 @@ pub fn command(
     if !gate.enter(estimate_ns) {
         return OUT_OF_RESOURCES;
     }
-    let short = queue.in_order && known.is_some_and(|known| known < WATCHED_NS);
+    if waits > 0 {
+        // It may wait for the program itself; only an event of its own tells that from running.
+        queue.mark_end();
+    }
+    let short = queue.in_order && waits == 0 && known.is_some_and(|known| known < WATCHED_NS);
     let group = match short.then(|| queue.batch.add(estimate_ns)) {
         Some(counted @ (Counted::First | Counted::More)) => {
             if let Counted::First = counted {
@@ -187,7 +203,7 @@ pub fn command(
             open.map(|open| open.and(estimate_ns))
         }
     };
-    let watched = queue.airborne.add();
+    let watched = queue.airborne.add(group.is_some());
     let mut flight = Flight {
         estimate_ns: group.map_or(estimate_ns, |group| group.estimate_ns),
         measured: Measured {
@@ -224,7 +240,7 @@ fn fly(mut flight: Flight, blocking: bool, event: *mut Handle, call: impl FnOnce
         // SAFETY: a live event; the program's reference stays its own.
         unsafe { retain(ended) };
     }
-    flight.watched.0.store(ended as usize, Release);
+    flight.watched.event.store(ended as usize, Release);
     if blocking || ended.is_null() {
         let queue = flight.queue.clone();
         flight.land();
@@ -291,7 +307,7 @@ impl Queue {
         }
     }
 
-    /// The program lets the queue go: what is open on it ends with a marker.
+    /// What is open on the queue ends with a marker.
     pub fn mark_end(self: &Arc<Self>) {
         if let Some(group) = self.batch.take() {
             self.end_by_marker(group);
@@ -303,7 +319,7 @@ impl Queue {
         let mark: Marker = next!("clEnqueueMarkerWithWaitList");
         let flush: unsafe extern "C" fn(Handle) -> i32 = next!("clFlush");
         let flight = Flight {
-            watched: self.airborne.add(),
+            watched: self.airborne.add(true),
             queue: self.clone(),
             estimate_ns: group.estimate_ns,
             kernel: None,

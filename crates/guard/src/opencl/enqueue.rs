@@ -76,7 +76,7 @@ macro_rules! transfers {
                     let next: Next = next!($name);
                     // SAFETY: the caller's own arguments, read as the OpenCL function would.
                     let bytes: u64 = unsafe { $bytes };
-                    command(queue, Work::Bytes(bytes), $blocks, event, |event| {
+                    command(queue, Work::Bytes(bytes), waits, $blocks, event, |event| {
                         // SAFETY: the caller's own arguments.
                         unsafe { next(queue, $($arg,)* waits, wait_list, event) }
                     })

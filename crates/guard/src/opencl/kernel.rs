@@ -98,7 +98,7 @@ unsafe extern "C" fn enqueue_nd_range_kernel(
         };
         let size = (u64::BITS - items.leading_zeros()) as usize;
         let work = Work::Kernel(kernel(handle), size.min(SIZES - 1));
-        command(queue, work, false, event, |event| {
+        command(queue, work, waits, false, event, |event| {
             // SAFETY: the caller's own arguments.
             unsafe {
                 next(
@@ -119,10 +119,17 @@ unsafe extern "C" fn enqueue_task(
     type Enqueue = unsafe extern "C" fn(Handle, Handle, u32, *const Handle, *mut Handle) -> i32;
     guarded!(OUT_OF_RESOURCES, {
         let next: Enqueue = next!("clEnqueueTask");
-        command(queue, Work::Kernel(kernel(handle), 1), false, event, |event| {
-            // SAFETY: the caller's own arguments.
-            unsafe { next(queue, handle, waits, wait_list, event) }
-        })
+        command(
+            queue,
+            Work::Kernel(kernel(handle), 1),
+            waits,
+            false,
+            event,
+            |event| {
+                // SAFETY: the caller's own arguments.
+                unsafe { next(queue, handle, waits, wait_list, event) }
+            },
+        )
     })
 }
 

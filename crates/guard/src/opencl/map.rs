@@ -20,13 +20,14 @@ pub const HOOKS: &[Hook] = &[
 unsafe fn mapped(
     queue: Handle,
     bytes: u64,
+    waits: u32,
     blocking: u32,
     event: *mut Handle,
     code: *mut i32,
     call: impl FnOnce(*mut Handle, *mut i32) -> *mut c_void,
 ) -> *mut c_void {
     let mut address = std::ptr::null_mut();
-    let answer = command(queue, Work::Bytes(bytes), blocking != 0, event, |event| {
+    let answer = command(queue, Work::Bytes(bytes), waits, blocking != 0, event, |event| {
         let mut answer = SUCCESS;
         address = call(event, &mut answer);
         answer
@@ -66,7 +67,7 @@ unsafe extern "C" fn map_buffer(
         let next: Next = next!("clEnqueueMapBuffer");
         // SAFETY: the caller's own arguments.
         unsafe {
-            mapped(queue, size as u64, blocking, event, code, |event, code| {
+            mapped(queue, size as u64, waits, blocking, event, code, |event, code| {
                 next(
                     queue, buffer, blocking, flags, at, size, waits, wait_list, event, code,
                 )
@@ -107,22 +108,30 @@ unsafe extern "C" fn map_image(
         let next: Next = next!("clEnqueueMapImage");
         // SAFETY: the caller's own arguments.
         unsafe {
-            mapped(queue, pixels_in(region), blocking, event, code, |event, code| {
-                next(
-                    queue,
-                    image,
-                    blocking,
-                    flags,
-                    origin,
-                    region,
-                    row_pitch,
-                    slice_pitch,
-                    waits,
-                    wait_list,
-                    event,
-                    code,
-                )
-            })
+            mapped(
+                queue,
+                pixels_in(region),
+                waits,
+                blocking,
+                event,
+                code,
+                |event, code| {
+                    next(
+                        queue,
+                        image,
+                        blocking,
+                        flags,
+                        origin,
+                        region,
+                        row_pitch,
+                        slice_pitch,
+                        waits,
+                        wait_list,
+                        event,
+                        code,
+                    )
+                },
+            )
         }
     })
 }

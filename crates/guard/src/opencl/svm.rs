@@ -93,7 +93,7 @@ unsafe extern "C" fn enqueue_svm_free(
         }
         let mut own: Handle = std::ptr::null_mut();
         let place = if event.is_null() { &raw mut own } else { event };
-        let code = command(queue, Work::Bytes(0), false, place, |event| {
+        let code = command(queue, Work::Bytes(0), waits, false, place, |event| {
             // SAFETY: the caller's own arguments.
             unsafe { next(queue, count, pointers, notify, data, waits, wait_list, event) }
         });
