@@ -22,6 +22,8 @@ use charge::Trust;
 const AHEAD_NS: u64 = 20_000_000;
 /// Own work that has not started after this long waits for the program itself, not for the device.
 const STALL: Duration = Duration::from_millis(100);
+/// How long to sleep for a landing before looking around.
+const LANDING: Duration = Duration::from_millis(20);
 /// The longest wait on own work that does run, before the next command is let through behind it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -222,30 +224,33 @@ impl Gate {
     fn wait_for_own(&self, done: impl Fn() -> bool) -> bool {
         let mut patience = STALL;
         let mut waited = Duration::ZERO;
-        let mut count = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
+        while waited < patience {
             if done() {
                 return true;
             }
-            let before = *count;
-            let step = Duration::from_millis(20).min(patience);
-            let (next, timeout) = self
-                .some_finished
-                .wait_timeout(count, step)
-                .unwrap_or_else(PoisonError::into_inner);
-            count = next;
-            if *count != before {
-                waited = Duration::ZERO;
-            } else if timeout.timed_out() {
-                waited += step;
-            }
-            if waited >= patience {
-                if patience == PATIENCE || !self.front.oldest_runs() {
-                    return done();
-                }
+            waited = match self.wait_for_landing(&done) {
+                true => Duration::ZERO,
+                false => waited + LANDING,
+            };
+            // Asked without any lock of ours: the driver may be calling back, and waiting for one.
+            if waited >= patience && patience == STALL && self.front.oldest_runs() {
                 patience = PATIENCE;
             }
         }
+        done()
+    }
+
+    /// Sleeps until something of ours lands; false: nothing did for a while.
+    fn wait_for_landing(&self, done: impl Fn() -> bool) -> bool {
+        let landed = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looked at again under the lock: what lands from here on wakes us.
+        if done() {
+            return true;
+        }
+        let before = *landed;
+        let woken = self.some_finished.wait_timeout(landed, LANDING);
+        let (landed, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        *landed != before
     }
 
     /// A group of commands begins to occupy the device.

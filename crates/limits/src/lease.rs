@@ -112,7 +112,12 @@ impl Process {
             let word = Word(self.lease().load(SeqCst));
             if word.holder() == Some(self.seat.me.slot) && !word.expired(now) {
                 if word.accepted() && word.grant() == self.grant.load(Relaxed) {
-                    return Lease::Held;
+                    if self.holds() {
+                        return Lease::Held;
+                    }
+                    // Paused while it holds: others may go.
+                    self.pass_to_next(now);
+                    continue;
                 }
                 let accepted = word.renewed(now + TERM_NS);
                 if !word.accepted() && self.swap(word, accepted) {

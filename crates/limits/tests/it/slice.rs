@@ -99,7 +99,6 @@ fn a_paused_slice_waits() {
     assert_eq!(process.acquire(Duration::ZERO), Lease::Held);
     device.pause(7, true).unwrap();
     assert!(!process.holds());
-    process.release();
     assert_eq!(process.acquire(Duration::from_millis(20)), Lease::TimedOut);
     device.pause(7, false).unwrap();
     assert_eq!(process.acquire(Duration::from_millis(200)), Lease::Held);
