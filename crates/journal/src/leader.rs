@@ -16,8 +16,10 @@ use crate::reader::JournalReader;
 use crate::schema;
 use crate::store::{Conn, Dialect, args, sqlite};
 
+mod checkpoint;
 mod fence;
 
+use checkpoint::Checkpoints;
 pub(crate) use fence::Tx;
 use fence::take_lead;
 
@@ -41,6 +43,7 @@ struct Desk {
     epoch: i64,
     head: StdMutex<Head>,
     snapshot: Mutex<()>,
+    checkpoints: Mutex<Option<Checkpoints>>,
     _lock: Option<LockFile>,
 }
 
@@ -85,11 +88,18 @@ impl Journal {
         let chain = load_chain(&mut conn).await?;
         let reader = JournalReader::new(source, platform);
         reader.saw(chain.seq);
+        let checkpoints = match reader.source().dialect() {
+            Dialect::Sqlite if options.checkpoints_beside => {
+                Some(Checkpoints::start(reader.source(), reader.clone()).await?)
+            }
+            _ => None,
+        };
         let desk = Desk {
             conn: Mutex::new(Some(conn)),
             epoch,
             head: StdMutex::new(chain.head()),
             snapshot: Mutex::new(()),
+            checkpoints: Mutex::new(checkpoints),
             _lock: lock,
         };
         let handle = JournalHandle {
@@ -137,6 +147,9 @@ impl Journal {
         }
         // The writer goes last: it moves SQLite's log into the file, which a reader may not.
         self.reader.close().await;
+        if let Some(checkpoints) = self.desk.checkpoints.lock().await.take() {
+            checkpoints.stop().await;
+        }
         if let Some(conn) = self.desk.conn.lock().await.take() {
             conn.close().await;
         }

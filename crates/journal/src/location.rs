@@ -44,6 +44,8 @@ pub struct Options {
     pub synchronous_normal: bool,
     #[doc(hidden)]
     pub checkpoint_pages: u32,
+    #[doc(hidden)]
+    pub checkpoints_beside: bool,
 }
 
 impl Default for Options {
@@ -54,7 +56,8 @@ impl Default for Options {
             check_pages: false,
             vfs: None,
             synchronous_normal: false,
-            checkpoint_pages: 4_000,
+            checkpoint_pages: 16_000,
+            checkpoints_beside: true,
         }
     }
 }

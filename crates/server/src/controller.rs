@@ -9,6 +9,7 @@ mod clock;
 mod commit;
 mod follow;
 mod recover;
+mod snapshot;
 mod writer;
 
 use std::sync::Arc;

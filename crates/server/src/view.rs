@@ -52,7 +52,7 @@ impl View {
     }
 
     /// Takes in a committed batch.
-    pub(crate) fn publish(&self, batch: Vec<Published>) {
+    pub(crate) fn publish(&self, batch: Arc<[Published]>) {
         let Some(last) = batch.last().map(|published| published.seq) else {
             return;
         };
@@ -61,12 +61,12 @@ impl View {
                 .state
                 .write()
                 .expect("a panic while publishing ends the process");
-            for published in &batch {
+            for published in batch.iter() {
                 state.apply(published.at, &published.event);
             }
         }
         self.seq.send_replace(last);
         // Nobody listening is fine.
-        let _ = self.news.send(batch.into());
+        let _ = self.news.send(batch);
     }
 }

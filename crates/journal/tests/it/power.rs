@@ -23,6 +23,8 @@ fn options(normal: bool) -> Options {
         vfs: Some(NAME.into()),
         synchronous_normal: normal,
         checkpoint_pages: 30,
+        // All chance comes from the seed.
+        checkpoints_beside: false,
         readers_max: 1,
         ..Options::default()
     }

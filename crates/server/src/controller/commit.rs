@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tenure_domain::state::SNAPSHOT_FORMAT;
 use tenure_journal::{Batch, Entry, Journal, JournalError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::Pending;
+use super::snapshot::Snapshots;
 use crate::view::{Published, View};
 
 /// The way to the committing task. Only one batch is on its way at a time, so the next one grows meanwhile.
@@ -54,19 +54,21 @@ async fn run(
     view: Arc<View>,
     mut queue: mpsc::UnboundedReceiver<(OwnedSemaphorePermit, Pending, bool)>,
 ) -> Result<Journal, JournalError> {
-    let mut snapshots = Snapshots::default();
-    while let Some((permit, batch, snapshot)) = queue.recv().await {
-        commit(&mut journal, &view, batch).await?;
+    let snapshots = Snapshots::follow(view.clone(), journal.handle());
+    while let Some((permit, batch, snapshot_due)) = queue.recv().await {
+        let published = commit(&mut journal, &view, batch).await?;
         drop(permit);
-        if snapshot {
-            snapshots.write(&journal, &view);
-        }
+        snapshots.tell(published, snapshot_due);
     }
     snapshots.finish().await;
     Ok(journal)
 }
 
-async fn commit(journal: &mut Journal, view: &View, batch: Pending) -> Result<(), JournalError> {
+async fn commit(
+    journal: &mut Journal,
+    view: &View,
+    batch: Pending,
+) -> Result<Arc<[Published]>, JournalError> {
     let first = journal.head().seq + 1;
     if !batch.events.is_empty() || !batch.keys.is_empty() {
         let entries = batch.events.iter().map(|pending| Entry {
@@ -89,52 +91,19 @@ async fn commit(journal: &mut Journal, view: &View, batch: Pending) -> Result<()
             "INVARIANT: nobody else writes"
         );
     }
-    let published = batch.events.into_iter().enumerate();
-    view.publish(
-        published
-            .map(|(i, pending)| Published {
-                seq: first + i as u64,
-                at: pending.at,
-                event: pending.event,
-            })
-            .collect(),
-    );
+    let events = batch.events.into_iter().enumerate();
+    let published: Arc<[Published]> = events
+        .map(|(i, pending)| Published {
+            seq: first + i as u64,
+            at: pending.at,
+            event: pending.event,
+        })
+        .collect();
+    view.publish(published.clone());
     for mut pending in batch.replies {
         pending.accepted.seq = first + pending.events_so_far - 1;
         // The caller may have gone away; what it asked for is done all the same.
         let _ = pending.reply.send(Ok(pending.accepted));
     }
-    Ok(())
-}
-
-/// Snapshots are written beside the commits, one at a time.
-#[derive(Default)]
-struct Snapshots {
-    under_way: Option<tokio::task::JoinHandle<()>>,
-}
-
-impl Snapshots {
-    fn write(&mut self, journal: &Journal, view: &Arc<View>) {
-        if self.under_way.as_ref().is_some_and(|task| !task.is_finished()) {
-            return;
-        }
-        let (handle, view, seq) = (journal.handle(), view.clone(), journal.head().seq);
-        // Only this task publishes, and it is here: the view stands exactly at `seq`.
-        let state = view.read().clone();
-        self.under_way = Some(tokio::spawn(async move {
-            let bytes =
-                tokio::task::spawn_blocking(move || serde_json::to_vec(&state).expect("the state encodes"))
-                    .await;
-            let Ok(bytes) = bytes else { return };
-            if let Err(error) = handle.write_snapshot(seq, SNAPSHOT_FORMAT, &bytes).await {
-                tracing::warn!(%error, seq, "a snapshot was not written; restarts take longer until the next one");
-            }
-        }));
-    }
-
-    async fn finish(self) {
-        if let Some(task) = self.under_way {
-            let _ = task.await;
-        }
-    }
+    Ok(published)
 }

@@ -15,11 +15,11 @@ pub async fn follow(journal: &JournalReader, view: &View) -> Result<(), RecoverE
     while let Some(line) = lines.next().await {
         let line = line?;
         let event = Arc::new(event(&line)?);
-        view.publish(vec![Published {
+        view.publish(Arc::new([Published {
             seq: line.seq,
             at: Time(line.at_ms),
             event,
-        }]);
+        }]));
     }
     Ok(())
 }

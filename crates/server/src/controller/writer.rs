@@ -16,8 +16,10 @@ use super::{Accepted, Pending, PendingEvent, PendingReply, Request, WriterOption
 
 /// No batch grows beyond this many events; callers wait for the disk instead.
 const MAX_BATCH: usize = 4096;
-/// Waiting jobs looked at in one scheduling command.
-const PASS_STEP: usize = 64;
+/// Waiting jobs looked at in one scheduling command: few between two requests, so that a long queue does not
+/// hold callers up, and more while nobody asks.
+const BUSY_STEP: usize = 4;
+const QUIET_STEP: usize = 64;
 /// How often waiting jobs are looked at when nothing happened: a new budget period may have begun.
 const IDLE_PASS: Duration = Duration::from_secs(10);
 
@@ -65,11 +67,11 @@ pub(super) async fn run(
             request = queue.recv(), if !full => match request {
                 Some(request) => {
                     writer.take(request);
-                    writer.pass_step();
+                    writer.pass_step(BUSY_STEP);
                 }
                 None => break,
             },
-            () = std::future::ready(()), if writer.pass.is_some() && !full => writer.pass_step(),
+            () = std::future::ready(()), if writer.pass.is_some() && !full => writer.pass_step(QUIET_STEP),
             _ = idle.tick() => writer.start_pass(),
         }
     }
@@ -155,7 +157,7 @@ impl Writer {
     }
 
     /// One step of the pass under way, if there is one.
-    fn pass_step(&mut self) {
+    fn pass_step(&mut self, limit: usize) {
         let Some(Pass { cursor }) = self.pass.take() else {
             return;
         };
@@ -164,12 +166,9 @@ impl Writer {
             at,
             by: Actor::System,
             ids,
-            wish: Wish::Schedule {
-                after: cursor,
-                limit: PASS_STEP,
-            },
+            wish: Wish::Schedule { after: cursor, limit },
         };
-        let ahead = next_cursor(&self.state, cursor, PASS_STEP);
+        let ahead = next_cursor(&self.state, cursor, limit);
         match decide(&self.state, &command) {
             Ok(events) if !events.is_empty() => {
                 self.absorb(&command, events, None);
