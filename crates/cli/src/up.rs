@@ -43,7 +43,7 @@ pub struct Args {
     #[arg(long)]
     no_agent: bool,
     /// How long a node may be silent before its work is given up
-    #[arg(long, value_parser = units::seconds, value_name = "TIME", default_value = "60s")]
+    #[arg(long, value_parser = lease_term, value_name = "TIME", default_value = "60s")]
     lease_term: u64,
     /// Requests a second each tenant may make
     #[arg(long, value_name = "N", default_value = "1000")]
@@ -54,6 +54,13 @@ pub struct Args {
     /// Log as JSON
     #[arg(long)]
     log_json: bool,
+}
+
+fn lease_term(text: &str) -> Result<u64, String> {
+    match units::seconds(text)? {
+        0 => Err("a node must be allowed to be silent for a second at least".into()),
+        term => Ok(term),
+    }
 }
 
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {

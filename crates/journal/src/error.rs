@@ -119,7 +119,8 @@ impl JournalError {
                 Some("XX001" | "XX002") => JournalError::corrupt(db.message()),
                 Some(code) if matches!(primary(code), Some(11 | 26)) => JournalError::corrupt(db.message()),
                 Some("53100") => JournalError::Full,
-                Some(code) if primary(code) == Some(13) => JournalError::Full,
+                // SQLITE_FULL, and SQLITE_IOERR_SHMSIZE: no room for the index of the log.
+                Some(code) if primary(code) == Some(13) || code == "4874" => JournalError::Full,
                 _ => JournalError::Storage { doing, source },
             },
             _ => JournalError::Storage { doing, source },

@@ -57,7 +57,7 @@ impl JournalHandle {
         self.drop_parts().await
     }
 
-    /// Removes parts that no snapshot row claims, a few at a time.
+    /// Removes parts that no snapshot row claims, one at a time.
     async fn drop_parts(&self) -> Result<(), JournalError> {
         let doing = "removing an old snapshot";
         let sqlite = self.dialect() == Dialect::Sqlite;
@@ -69,7 +69,7 @@ impl JournalHandle {
             }
             let sql = "DELETE FROM snapshot_part WHERE (format, seq, part) IN \
                        (SELECT p.format, p.seq, p.part FROM snapshot_part p LEFT JOIN snapshot s \
-                        ON s.format = p.format AND s.seq = p.seq WHERE s.seq IS NULL LIMIT 8)";
+                        ON s.format = p.format AND s.seq = p.seq WHERE s.seq IS NULL LIMIT 1)";
             let count = tx.run(doing, sql, args![]).await?;
             if sqlite {
                 tx.row(doing, "PRAGMA secure_delete = ON", args![]).await?;

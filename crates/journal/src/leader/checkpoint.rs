@@ -13,7 +13,7 @@ use crate::location::Source;
 use crate::reader::JournalReader;
 use crate::store::args;
 
-const EVERY: Duration = Duration::from_millis(500);
+const EVERY: Duration = Duration::from_millis(100);
 
 /// Ends when dropped; `stop` also waits for it.
 pub(super) struct Checkpoints {

@@ -71,7 +71,8 @@ pub(super) async fn run(
                 }
                 None => break,
             },
-            () = std::future::ready(()), if writer.pass.is_some() && !full => writer.pass_step(QUIET_STEP),
+            // Giving way each time, or the channels above would find their share of polls used up and seem empty.
+            () = tokio::task::yield_now(), if writer.pass.is_some() && !full => writer.pass_step(QUIET_STEP),
             _ = idle.tick() => writer.start_pass(),
         }
     }

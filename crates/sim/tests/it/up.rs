@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use tenure_api::client::ClientError;
 use tenure_api::v1::job::SubmitJob;
 use tenure_api::v1::scope::CreateTenant;
-use tenure_journal::Location;
 use tenure_journal::testing::PostgresServer;
 
 use tenure_sim::house::{House, free_port, program};
@@ -195,9 +194,8 @@ fn sleeps_600() -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_servers_one_leads_and_the_other_reads_and_takes_over() {
-    let Location::Postgres(url, _) = PostgresServer::shared().new_location() else {
-        unreachable!()
-    };
+    let postgres = PostgresServer::start();
+    let url = postgres.url();
     let mut first = House::new(Some(url.clone()));
     first.start_server().await;
     let mut second = House::new(Some(url));
