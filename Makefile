@@ -10,7 +10,7 @@ run: setup-run build
 build:
 	$(CARGO) build --release -p tenure-cli -p tenure-agent
 
-test: setup-test check unit
+test: setup-test check unit schemathesis deny
 
 # The same tests with the long trial counts.
 test-long: export TENURE_POWER_CUTS = 50000

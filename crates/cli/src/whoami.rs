@@ -22,7 +22,7 @@ pub async fn run(context: &Context) -> Result<(), Failure> {
             );
             table.field("profile", target.profile.as_str());
             for grant in &me.grants {
-                table.field("role", format!("{} at {}", grant.role.as_str(), grant.scope));
+                table.field("role", format!("{} at {}", grant.role.as_str(), grant.scope_path));
             }
             if me.grants.is_empty() {
                 table.field("role", "none");

@@ -11,7 +11,7 @@ if [ ! -x "$venv/bin/schemathesis" ]; then
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check 'schemathesis>=4,<5'
 fi
-cargo build --quiet -p tenure-server --example bare_server
+cargo build --quiet --workspace --all-features --example bare_server
 log=$(mktemp)
 data=$(mktemp -d)
 "$target/debug/examples/bare_server" "$data" >"$log" &

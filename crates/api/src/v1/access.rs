@@ -57,6 +57,7 @@ pub struct GrantRole {
 pub struct GrantView {
     #[schema(value_type = String)]
     pub scope: ScopeId,
+    pub scope_path: String,
     #[schema(value_type = String)]
     pub user: UserId,
     pub user_path: String,

@@ -53,7 +53,6 @@ pub struct BudgetsView {
 /// A budget with what is gone of it in the present period.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct BudgetView {
-    #[serde(flatten)]
     pub budget: Budget,
     pub period_start: Option<Moment>,
     pub spent_micros: i64,

@@ -9,6 +9,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use libsqlite3_sys as ffi;
@@ -25,6 +26,9 @@ struct Handle {
     world: Arc<World>,
     name: String,
     id: usize,
+    /// As the unix VFS has it: the first sync of a journal or log opened to be created syncs the directory too,
+    /// whether the file was there before or not. It also makes the removal of an older journal last.
+    syncs_dir: AtomicBool,
 }
 
 #[repr(C)]
@@ -120,17 +124,14 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, size: i64) -> c_int 
 }
 
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _flags: c_int) -> c_int {
-    let mut new_log = false;
     let code = changing(file, 0, ffi::SQLITE_IOERR_FSYNC, |node| {
         for op in node.pending.drain(..) {
             apply(&mut node.synced, &op);
         }
-        new_log = !node.entered && node.is_log;
     });
-    if new_log {
-        // As the unix VFS does: with the first sync of a new journal or log, the directory is synced.
-        // SAFETY: as in `with`.
-        let handle = unsafe { &*(*file.cast::<File>()).handle };
+    // SAFETY: as in `with`.
+    let handle = unsafe { &*(*file.cast::<File>()).handle };
+    if code == ffi::SQLITE_OK && handle.syncs_dir.swap(false, Ordering::Relaxed) {
         let mut state = handle.world.state();
         state.removed.clear();
         state.nodes.values_mut().for_each(|node| node.entered = true);
@@ -336,12 +337,17 @@ unsafe extern "C" fn open(
     if state.after.is_some() || !(exists || may_create && state.powered()) {
         return ffi::SQLITE_CANTOPEN;
     }
-    state.nodes.entry(name.clone()).or_default().is_log =
-        flags & (ffi::SQLITE_OPEN_WAL | ffi::SQLITE_OPEN_MAIN_JOURNAL) != 0;
+    state.nodes.entry(name.clone()).or_default();
+    let is_log = flags & (ffi::SQLITE_OPEN_WAL | ffi::SQLITE_OPEN_MAIN_JOURNAL) != 0;
     state.next_handle += 1;
     let id = state.next_handle;
     drop(state);
-    let handle = Box::into_raw(Box::new(Handle { world, name, id }));
+    let handle = Box::into_raw(Box::new(Handle {
+        world,
+        name,
+        id,
+        syncs_dir: AtomicBool::new(is_log && may_create),
+    }));
     // SAFETY: as above; `out` may be null.
     unsafe {
         (*file).handle = handle;

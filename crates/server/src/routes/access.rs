@@ -43,6 +43,7 @@ fn grants_at<'a>(state: &'a Platform, scope: &'a Scope) -> impl Iterator<Item = 
         let user_path = state.tree.title(ScopeId::User(user));
         roles.iter().map(move |&role| GrantView {
             scope: scope.id,
+            scope_path: state.tree.title(scope.id),
             user,
             user_path: user_path.clone(),
             role,
@@ -235,17 +236,13 @@ pub(crate) async fn grant_role(
     caller
         .submit(&shared.app.controller, Wish::GrantRole { scope, user, role })
         .await?;
-    let user_path = shared
-        .app
-        .controller
-        .view()
-        .read()
-        .tree
-        .title(ScopeId::User(user));
+    let state = shared.app.controller.view().read();
+    let (scope_path, user_path) = (state.tree.title(scope), state.tree.title(ScopeId::User(user)));
     Ok((
         StatusCode::CREATED,
         Json(GrantView {
             scope,
+            scope_path,
             user,
             user_path,
             role,

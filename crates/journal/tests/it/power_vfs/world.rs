@@ -24,7 +24,6 @@ pub(super) struct Node {
     pub(super) pending: Vec<Op>,
     /// Whether the directory surely knows of this file.
     pub(super) entered: bool,
-    pub(super) is_log: bool,
     pub(super) locks: HashMap<usize, i32>,
     pub(super) shm: Vec<Vec<u8>>,
     pub(super) shm_shared: [Vec<usize>; SHM_SLOTS],
