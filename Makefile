@@ -2,10 +2,11 @@
 SHELL := /bin/bash
 CARGO ?= cargo
 DATA ?= .tenure
+TARGET := $(or $(CARGO_TARGET_DIR),target)
 .PHONY: run build test test-long check fmt lint deny unit walk schemathesis bench setup-run setup-test clean
 
 run: setup-run build
-	@exec target/release/tenure up --data-dir $(DATA) --demo
+	@exec $(TARGET)/release/tenure up --data-dir $(DATA) --demo
 
 build:
 	$(CARGO) build --release -p tenure-cli -p tenure-agent
@@ -38,13 +39,14 @@ schemathesis:
 
 bench:
 	$(CARGO) build --release -p tenure-sim -p tenure-cli -p tenure-agent
-	target/release/tenure-bench all
+	$(TARGET)/release/tenure-bench all
 
 setup-run:
 	@scripts/setup run
 
 setup-test:
 	@scripts/setup test
+	@scripts/setup-opencl
 
 clean:
-	rm -rf target $(DATA)
+	rm -rf $(TARGET) $(DATA)

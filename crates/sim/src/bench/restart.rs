@@ -78,7 +78,7 @@ pub async fn run(dir: &Path, scale: Scale) -> anyhow::Result<()> {
         grown,
         "bytes",
         None,
-        "one copy of the state; the server keeps two",
+        "one copy of the state; the server keeps three that share specifications",
     );
     drop(recovered);
     journal.close().await?;
