@@ -10,6 +10,7 @@ mod timer;
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
+use tenure_domain::id::AllocationId;
 
 use crate::isolate::cgroup::{self, Limits};
 use crate::launch::Launch;
@@ -64,7 +66,7 @@ fn run(launch: Launch) -> io::Result<()> {
         pid,
         start_ticks: start_ticks(pid).unwrap_or(0),
         // Before they are made, so that whoever finds this record finds them too.
-        cgroups: launch.cgroups.dirs(&allocation.to_string()),
+        cgroups: launch.cgroups.dirs(&cgroup_name(&dir, allocation)?),
         ..Record::without_process(allocation, Phase::Starting)
     };
     if !record.claim(&dir)? {
@@ -117,6 +119,12 @@ fn open_poke() -> io::Result<OwnedFd> {
     )?)
 }
 
+/// Agents of different platforms may share a host, and their allocations a number; never a directory.
+fn cgroup_name(dir: &Path, allocation: AllocationId) -> io::Result<String> {
+    let facts = std::fs::metadata(dir)?;
+    Ok(format!("{allocation}-{:x}-{:x}", facts.dev(), facts.ino()))
+}
+
 impl Run {
     /// Starts the job and stays with it until it has ended.
     fn attend(&mut self, launch: Launch) -> io::Result<Phase> {
@@ -126,7 +134,9 @@ impl Run {
             cpu_milli: order.cpu_milli,
             processes_max: launch.processes_max,
         };
-        launch.cgroups.make(&order.allocation.to_string(), limits)?;
+        launch
+            .cgroups
+            .make(&cgroup_name(&self.dir, order.allocation)?, limits)?;
         let own_pids = launch.namespaces.own;
         let (out_read, out_write) = pipe_with(PipeFlags::CLOEXEC)?;
         let (err_read, err_write) = pipe_with(PipeFlags::CLOEXEC)?;

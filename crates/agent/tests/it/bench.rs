@@ -17,7 +17,7 @@ use tenure_engine::{Engine, EngineError};
 
 pub const AGENT: &str = env!("CARGO_BIN_EXE_tenure-agent");
 
-// Unique over all benches: cgroups of one host share their names.
+// Unique over all benches, so that a log line names one of them.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 pub fn fresh() -> AllocationId {

@@ -120,7 +120,11 @@ async fn nothing_of_a_job_remains() {
     .await;
     for controller in ["memory", "cpu", "pids", "freezer"] {
         let left = std::process::Command::new("find")
-            .args([&format!("/sys/fs/cgroup/{controller}"), "-name", &id.to_string()])
+            .args([
+                &format!("/sys/fs/cgroup/{controller}"),
+                "-name",
+                &format!("{id}-*"),
+            ])
             .output()
             .unwrap();
         assert!(

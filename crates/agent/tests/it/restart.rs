@@ -84,6 +84,28 @@ async fn a_thin_parent_that_dies_takes_its_job_along() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn two_agents_of_one_host_do_not_meet() {
+    let (here, there) = (Bench::new().await, Bench::new().await);
+    let (mut watcher, mut other) = (here.watch(), there.watch());
+    let id = fresh();
+    here.start(here.order(id, "sleep 60")).await;
+    there.start(there.order(id, "sleep 60")).await;
+    watcher.state(id, is_running).await;
+    other.state(id, is_running).await;
+    here.hub()
+        .stop(here.node, id, StopReason::Cancelled, 0)
+        .await
+        .unwrap();
+    watcher.state(id, has_ended).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(
+        processes_under(&there.state_dir()).len(),
+        2,
+        "the other platform's allocation of the same number runs on"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_agents_do_not_share_a_directory() {
     let bench = Bench::new().await;
     let output = std::process::Command::new(crate::bench::AGENT)
