@@ -1,6 +1,7 @@
 //! Tests over the whole house: its rules, and the real programs together.
 
 mod crash;
+mod interrupt;
 mod tidy;
 mod up;
 mod walk;
