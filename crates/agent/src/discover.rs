@@ -4,30 +4,74 @@ pub mod host;
 pub mod opencl;
 
 use std::io::{self, Read};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use tenure_domain::schedule::fleet::{GpuFacts, Inventory};
 
 const DRIVER_PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
+/// A device, and how programs on this node find it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Device {
+    pub facts: GpuFacts,
+    /// As the OpenCL loader knows it; none where no OpenCL driver serves it.
+    pub opencl: Option<OpenClName>,
+    /// Device files a program needs to use it; none for a processor.
+    pub files: Vec<PathBuf>,
+}
+
+/// Which device of which OpenCL platform.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenClName {
+    pub platform: String,
+    pub index: usize,
+}
+
+/// What a machine has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    pub cpu_milli: u32,
+    pub memory_mib: u64,
+    pub devices: Vec<Device>,
+    /// One line for each driver that gave nothing, and why.
+    pub notes: Vec<String>,
+}
+
+impl Found {
+    pub fn device(&self, uuid: &str) -> Option<&Device> {
+        self.devices.iter().find(|device| device.facts.uuid == uuid)
+    }
+
+    /// What the server is told.
+    pub fn inventory(&self) -> Inventory {
+        Inventory {
+            cpu_milli: self.cpu_milli,
+            memory_mib: self.memory_mib,
+            gpus: self.devices.iter().map(|device| device.facts.clone()).collect(),
+        }
+    }
+}
+
 /// Everything that is here. `host_id` tells this machine's devices from those of others.
-pub fn all(host_id: &str) -> (Inventory, Vec<String>) {
+pub fn all(host_id: &str) -> Found {
     let mut notes = Vec::new();
-    let gpus = opencl(host_id).unwrap_or_else(|error| {
+    let devices = opencl(host_id).unwrap_or_else(|error| {
         notes.push(format!("OpenCL: none ({error})"));
         Vec::new()
     });
-    let inventory = Inventory {
+    Found {
         cpu_milli: host::cpu_milli(),
         memory_mib: host::memory_mib(),
-        gpus,
-    };
-    (inventory, notes)
+        devices,
+        notes,
+    }
 }
 
-fn opencl(host_id: &str) -> io::Result<Vec<GpuFacts>> {
+fn opencl(host_id: &str) -> io::Result<Vec<Device>> {
     let mut child = Command::new(crate::PROGRAM)
         .args(["discover-opencl", host_id])
         .env_clear()

@@ -5,10 +5,10 @@ use crate::isolate::Isolation;
 
 pub fn main() -> i32 {
     let isolation = Isolation::of_this_host();
-    let (inventory, notes) = discover::all("this-host");
-    println!("cpu: {} thousandths of a core", inventory.cpu_milli);
-    println!("memory: {} MiB", inventory.memory_mib);
-    for gpu in &inventory.gpus {
+    let found = discover::all("this-host");
+    println!("cpu: {} thousandths of a core", found.cpu_milli);
+    println!("memory: {} MiB", found.memory_mib);
+    for discover::Device { facts: gpu, .. } in &found.devices {
         println!(
             "device: {} ({}, {} MiB), class {}",
             gpu.model, gpu.uuid, gpu.vram_mib, gpu.class
@@ -17,7 +17,7 @@ pub fn main() -> i32 {
             println!("  {}: {why}", level.as_str());
         }
     }
-    for note in notes.iter().chain(&isolation.notes) {
+    for note in found.notes.iter().chain(&isolation.notes) {
         println!("{note}");
     }
     0

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use tenure_api::channel::{AllocationReport, Order, RunState};
 use tenure_domain::id::AllocationId;
-use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::workload::job::StopReason;
 
+use crate::discover::Found;
 use crate::isolate::Isolation;
 use crate::isolate::user::Users;
 use crate::lease::Lease;
@@ -81,7 +81,7 @@ pub struct Node {
     config: NodeConfig,
     users: Mutex<Users>,
     tombstones: Mutex<Tombstones>,
-    inventory: Mutex<Inventory>,
+    found: Mutex<Arc<Found>>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -92,7 +92,7 @@ impl Node {
             users: Mutex::new(Users::open(dir.root(), config.first_user_id)?),
             tombstones: Mutex::new(Tombstones::open(dir.root())?),
             table: Arc::default(),
-            inventory: Mutex::default(),
+            found: Mutex::default(),
             runtime: tokio::runtime::Handle::current(),
             dir,
             isolation,
@@ -104,8 +104,13 @@ impl Node {
         Ok(node)
     }
 
-    pub fn set_inventory(&self, inventory: Inventory) {
-        *self.inventory.lock().unwrap_or_else(PoisonError::into_inner) = inventory;
+    pub fn set_found(&self, found: Arc<Found>) {
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
+    }
+
+    /// What the machine was last seen to have.
+    pub fn found(&self) -> Arc<Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Does what is wished. Errors are the node's: nothing is reported, so the server will say it again.

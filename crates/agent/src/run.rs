@@ -128,16 +128,17 @@ async fn look_around(
     inventory: &watch::Sender<tenure_domain::schedule::fleet::Inventory>,
 ) {
     let host_id = host_id.to_owned();
-    let Ok((found, notes)) = tokio::task::spawn_blocking(move || discover::all(&host_id)).await else {
+    let Ok(found) = tokio::task::spawn_blocking(move || discover::all(&host_id)).await else {
         return;
     };
-    for note in notes {
+    for note in &found.notes {
         tracing::debug!("{note}");
     }
-    node.set_inventory(found.clone());
+    let told = found.inventory();
+    node.set_found(Arc::new(found));
     inventory.send_if_modified(|known| {
-        let news = *known != found;
-        *known = found;
+        let news = *known != told;
+        *known = told;
         news
     });
 }

@@ -7,6 +7,8 @@ use libloading::{Library, Symbol};
 use tenure_domain::schedule::fleet::GpuFacts;
 use tenure_domain::workload::spec::Isolation;
 
+use super::{Device, OpenClName};
+
 type Handle = *mut c_void;
 type GetPlatformIds = unsafe extern "C" fn(u32, *mut Handle, *mut u32) -> i32;
 type GetInfo = unsafe extern "C" fn(Handle, u32, usize, *mut c_void, *mut usize) -> i32;
@@ -37,7 +39,7 @@ pub fn main(host_id: &str) -> i32 {
     }
 }
 
-fn devices(host_id: &str) -> Result<Vec<GpuFacts>, String> {
+fn devices(host_id: &str) -> Result<Vec<Device>, String> {
     // SAFETY: the loader and its drivers run their own start-up code, which is why this is a process apart.
     let library = unsafe { Library::new("libOpenCL.so.1") }.map_err(|_| "no libOpenCL.so.1".to_owned())?;
     let api = Api::of(&library).map_err(|e| e.to_string())?;
@@ -45,7 +47,7 @@ fn devices(host_id: &str) -> Result<Vec<GpuFacts>, String> {
     let mut counted: BTreeMap<String, usize> = BTreeMap::new();
     for platform in api.platforms() {
         let platform_name = api.text(*api.platform_info, platform, PLATFORM_NAME);
-        for device in api.devices(platform) {
+        for (place, device) in api.devices(platform).into_iter().enumerate() {
             let class = class(
                 &platform_name,
                 &api.text(*api.device_info, device, DEVICE_NAME),
@@ -55,10 +57,17 @@ fn devices(host_id: &str) -> Result<Vec<GpuFacts>, String> {
                 .entry(class.clone())
                 .and_modify(|count| *count += 1)
                 .or_insert(0);
-            found.push(api.facts(device, class, host_id, *index));
+            found.push(Device {
+                facts: api.facts(device, class, host_id, *index),
+                opencl: Some(OpenClName {
+                    platform: platform_name.clone(),
+                    index: place,
+                }),
+                files: Vec::new(),
+            });
         }
     }
-    found.retain(|device: &GpuFacts| device.vram_mib > 0);
+    found.retain(|device: &Device| device.facts.vram_mib > 0);
     Ok(found)
 }
 

@@ -54,12 +54,12 @@ impl Node {
 
     /// Why the node will not run it at all. Fail closed: no device that is not here, no wall that is not there.
     fn objection(&self, order: &Order) -> Option<String> {
-        let inventory = self.inventory.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found();
         for slice in &order.devices {
-            let Some(device) = inventory.gpus.iter().find(|gpu| gpu.uuid == slice.uuid) else {
+            let Some(device) = found.device(&slice.uuid) else {
                 return Some(format!("device {} is not here", slice.uuid));
             };
-            if !device.isolation.contains_key(&order.isolation) {
+            if !device.facts.isolation.contains_key(&order.isolation) {
                 return Some(format!(
                     "device {} cannot be {}",
                     slice.uuid,
