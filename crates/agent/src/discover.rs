@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tenure_domain::schedule::fleet::{GpuFacts, Inventory};
+use tenure_domain::workload::spec::Isolation;
 
 const DRIVER_PATIENCE: Duration = Duration::from_secs(10);
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
@@ -44,6 +45,15 @@ pub struct Found {
 impl Found {
     pub fn device(&self, uuid: &str) -> Option<&Device> {
         self.devices.iter().find(|device| device.facts.uuid == uuid)
+    }
+
+    /// Fail closed: without the guard library no device gives the level that rests on it.
+    pub fn without_guard(&mut self) {
+        for device in &mut self.devices {
+            device.facts.isolation.remove(&Isolation::Guarded);
+        }
+        self.notes
+            .push("guarded: none; libtenure_guard.so is not beside the agent".to_owned());
     }
 
     /// What the server is told.

@@ -1,16 +1,18 @@
 //! The thin parent: one small process per allocation, which outlives the agent.
 //!
-//! It claims the allocation, starts the job behind its wall, keeps its logs, and ends it: on request, at its
-//! run-time limit, and when the node's lease runs out, whether or not an agent is there to say so. It works in
-//! the allocation's directory and has one thread. Started by `start.rs`, as `tenure-agent exec`.
+//! It builds the wall before it knows for whom, waits for its launch, claims the allocation, starts the job, keeps
+//! its logs, and ends it: on request, at its run-time limit, and when the node's lease runs out, whether or not an
+//! agent is there to say so. It works in the allocation's directory and has one thread. Started by
+//! `node/seat.rs`, as `tenure-agent exec`.
 
 mod init;
 mod output;
 mod timer;
 
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,10 +20,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
-use tenure_domain::id::AllocationId;
 
 use crate::isolate::cgroup::{self, Limits};
-use crate::launch::Launch;
+use crate::launch::{Launch, Seat};
 use crate::record::{Phase, Record, start_ticks};
 use crate::stop::StopRequest;
 use crate::{clock, kernel};
@@ -31,21 +32,30 @@ use timer::Timer;
 /// How long killed processes may take to be gone before it is said that they are not.
 const KILL_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Runs the allocation whose directory is the working directory. The process's exit code says nothing.
-pub fn main() -> i32 {
+/// Makes a seat ready, waits for its launch, and runs it. The process's exit code says nothing.
+pub fn main(seat: &str) -> i32 {
     let _ = kernel::hide_memory();
     let _ = rustix::process::setsid();
     let _ = kernel::become_subreaper();
-    let Ok(launch) = Launch::unseal(io::stdin().lock()) else {
+    let Ok(seat) = serde_json::from_str(seat) else {
         return 1;
     };
-    if let Ok(null) = std::fs::File::open("/dev/null") {
-        let _ = kernel::place(&null, 0);
-    }
-    match run(launch) {
+    match sit(seat) {
         Ok(()) => 0,
         Err(_) => 1,
     }
+}
+
+/// What stands before there is a job.
+struct Ready {
+    /// The first process of the job's world, waiting.
+    init: i32,
+    to_init: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    failure: std::fs::File,
+    status: std::fs::File,
+    cgroup_name: String,
 }
 
 /// What the thin parent holds while the job runs.
@@ -56,20 +66,87 @@ struct Run {
     poke: OwnedFd,
 }
 
-fn run(launch: Launch) -> io::Result<()> {
+fn sit(seat: Seat) -> io::Result<()> {
+    let cgroup_name = cgroup_name(&seat);
+    let cgroups = seat.cgroups.dirs(&cgroup_name);
+    seat.cgroups.make(&cgroup_name)?;
+    let launched = prepare(&seat, cgroup_name, &cgroups).and_then(|ready| {
+        let mut dir = Vec::new();
+        let sealed = kernel::receive_fd(&io::stdin(), &mut dir)?;
+        if let Ok(null) = std::fs::File::open("/dev/null") {
+            let _ = kernel::place(&null, 0);
+        }
+        Ok(sealed.map(|sealed| (ready, sealed, PathBuf::from(OsString::from_vec(dir)))))
+    });
+    match launched {
+        Ok(Some((ready, sealed, dir))) => {
+            std::env::set_current_dir(dir)?;
+            run(&seat, ready, sealed.into())
+        }
+        // Nobody needs the seat. Its first process goes with this one.
+        other => {
+            for child in children() {
+                kernel::kill(child, libc::SIGKILL);
+            }
+            cgroup::end(&cgroups, KILL_PATIENCE);
+            other.map(drop)
+        }
+    }
+}
+
+/// Everything that can be done before it is known for whom.
+fn prepare(seat: &Seat, cgroup_name: String, cgroups: &[PathBuf]) -> io::Result<Ready> {
+    let (stdout, out_write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (stderr, err_write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (failure, failure_write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (status, status_write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let (to_init, from_parent) = rustix::net::socketpair(
+        rustix::net::AddressFamily::UNIX,
+        rustix::net::SocketType::SEQPACKET,
+        rustix::net::SocketFlags::CLOEXEC,
+        None,
+    )?;
+    seat.namespaces.enter_processes()?;
+    let init = match kernel::fork()? {
+        kernel::Forked::Child => {
+            drop(to_init);
+            let ends = init::Ends {
+                stdout: out_write,
+                stderr: err_write,
+                failure: failure_write,
+                status: status_write,
+                from_parent,
+            };
+            init::main(seat, cgroups, ends)
+        }
+        kernel::Forked::Parent(pid) => pid,
+    };
+    Ok(Ready {
+        init,
+        to_init,
+        stdout,
+        stderr,
+        failure: failure.into(),
+        status: status.into(),
+        cgroup_name,
+    })
+}
+
+fn run(seat: &Seat, ready: Ready, sealed: std::fs::File) -> io::Result<()> {
+    let launch = Launch::unseal(&sealed)?;
     let dir = PathBuf::from(".");
     // The pipe is there before a stop request is looked for, so that none falls between.
     let poke = open_poke()?;
     let pid = std::process::id() as i32;
-    let allocation = launch.order.allocation;
     let record = Record {
         pid,
         start_ticks: start_ticks(pid).unwrap_or(0),
-        // Before they are made, so that whoever finds this record finds them too.
-        cgroups: launch.cgroups.dirs(&cgroup_name(&dir, allocation)?),
-        ..Record::without_process(allocation, Phase::Starting)
+        cgroups: seat.cgroups.dirs(&ready.cgroup_name),
+        ..Record::without_process(launch.order.allocation, Phase::Starting)
     };
     if !record.claim(&dir)? {
+        kernel::kill(ready.init, libc::SIGKILL);
+        cgroup::end(&record.cgroups, KILL_PATIENCE);
         return Ok(());
     }
     let timer = Timer::new(&launch.order);
@@ -80,6 +157,8 @@ fn run(launch: Launch) -> io::Result<()> {
         poke,
     };
     if let Some(request) = StopRequest::read(&run.dir) {
+        kernel::kill(ready.init, libc::SIGKILL);
+        cgroup::end(&run.record.cgroups, KILL_PATIENCE);
         return run.end(Phase::Exited {
             exit_code: None,
             signal: None,
@@ -87,7 +166,7 @@ fn run(launch: Launch) -> io::Result<()> {
             ran_ms: 0,
         });
     }
-    match run.attend(launch) {
+    match run.attend(seat, ready, launch, sealed) {
         Ok(phase) => run.end(phase),
         Err(error) => {
             // The node's fault, not the job's: it may run elsewhere.
@@ -95,6 +174,10 @@ fn run(launch: Launch) -> io::Result<()> {
                 "stderr",
                 format!("tenure: could not start the job here: {error}\n"),
             );
+            for child in children() {
+                kernel::kill(child, libc::SIGKILL);
+            }
+            cgroup::end(&run.record.cgroups, KILL_PATIENCE);
             run.end(Phase::evicted(0))
         }
     }
@@ -119,47 +202,43 @@ fn open_poke() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Agents of different platforms may share a host, and their allocations a number; never a directory.
-fn cgroup_name(dir: &Path, allocation: AllocationId) -> io::Result<String> {
-    let facts = std::fs::metadata(dir)?;
-    Ok(format!("{allocation}-{:x}-{:x}", facts.dev(), facts.ino()))
+/// Unique on this host for good: a process's number may come again, but not at the same tick.
+fn cgroup_name(seat: &Seat) -> String {
+    let pid = std::process::id() as i32;
+    format!("{}{pid}-{}", seat.cgroup_prefix, start_ticks(pid).unwrap_or(0))
 }
 
 impl Run {
     /// Starts the job and stays with it until it has ended.
-    fn attend(&mut self, launch: Launch) -> io::Result<Phase> {
+    fn attend(
+        &mut self,
+        seat: &Seat,
+        ready: Ready,
+        launch: Launch,
+        sealed: std::fs::File,
+    ) -> io::Result<Phase> {
         let order = &launch.order;
         let limits = Limits {
             memory_mib: order.memory_mib,
             cpu_milli: order.cpu_milli,
             processes_max: launch.processes_max,
         };
-        launch
-            .cgroups
-            .make(&cgroup_name(&self.dir, order.allocation)?, limits)?;
-        let own_pids = launch.namespaces.own;
-        let (out_read, out_write) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (err_read, err_write) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (mut failure, failure_write) =
-            pipe_with(PipeFlags::CLOEXEC).map(|(r, w)| (std::fs::File::from(r), w))?;
-        let (mut status, status_write) =
-            pipe_with(PipeFlags::CLOEXEC).map(|(r, w)| (std::fs::File::from(r), w))?;
-        let mut stdout = Output::new(out_read, &self.dir.join("stdout"), launch.log_bytes_max)?;
-        let mut stderr = Output::new(err_read, &self.dir.join("stderr"), launch.log_bytes_max)?;
-        launch.namespaces.enter_processes()?;
-        let init = match kernel::fork()? {
-            kernel::Forked::Child => {
-                let ends = init::Ends {
-                    stdout: out_write,
-                    stderr: err_write,
-                    failure: failure_write,
-                    status: status_write,
-                };
-                init::main(launch, &self.record.cgroups, ends)
-            }
-            kernel::Forked::Parent(pid) => pid,
-        };
-        drop((out_write, err_write, failure_write, status_write));
+        let Ready {
+            init,
+            to_init,
+            stdout,
+            stderr,
+            mut failure,
+            mut status,
+            cgroup_name,
+        } = ready;
+        seat.cgroups.limit(&cgroup_name, limits, &launch.device_files)?;
+        let own_pids = seat.namespaces.own;
+        let mut stdout = Output::new(stdout, &self.dir.join("stdout"), launch.log_bytes_max)?;
+        let mut stderr = Output::new(stderr, &self.dir.join("stderr"), launch.log_bytes_max)?;
+        // It may have failed to build its walls, and says so where failures are said.
+        let _ = kernel::send_fd(&to_init, self.dir_path()?.as_os_str().as_bytes(), &sealed);
+        drop((to_init, sealed));
         let memory_mib = launch.order.memory_mib;
         drop(launch);
         let init_fd = kernel::pidfd(init)?;
@@ -255,6 +334,11 @@ impl Run {
         }
     }
 
+    /// Where it is, for a process with other mounts and the same files.
+    fn dir_path(&self) -> io::Result<PathBuf> {
+        std::env::current_dir()
+    }
+
     fn set_running(&mut self, ended_already: bool) -> io::Result<()> {
         let since_ms = clock::monotonic_ms();
         self.timer.set_running(since_ms);
@@ -295,16 +379,9 @@ impl Run {
     /// Ends what was left behind: orphans come to this process, being a subreaper.
     fn sweep(&self) {
         let deadline = std::time::Instant::now() + KILL_PATIENCE;
-        let me = std::process::id();
         while std::time::Instant::now() < deadline {
-            let children =
-                std::fs::read_to_string(format!("/proc/{me}/task/{me}/children")).unwrap_or_default();
             let mut any = false;
-            for child in children
-                .split_whitespace()
-                .filter_map(|pid| pid.parse().ok())
-                .filter(|&pid| pid > 1)
-            {
+            for child in children() {
                 any = true;
                 kernel::kill(child, libc::SIGKILL);
             }
@@ -333,6 +410,15 @@ impl Run {
         }
         Ok(())
     }
+}
+
+fn children() -> Vec<i32> {
+    let me = std::process::id();
+    let text = std::fs::read_to_string(format!("/proc/{me}/task/{me}/children")).unwrap_or_default();
+    text.split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .filter(|&pid| pid > 1)
+        .collect()
 }
 
 fn read_status(status: &mut std::fs::File) -> Option<i32> {

@@ -1,13 +1,17 @@
 //! The wall around a job: what this host can give, decided once, and how each part is built.
 //!
-//! Namespaces, cgroups, a user id per tenant, a clean environment. Every part that is missing is missing for a
-//! reason that `tenure-agent doctor` prints. Deliberately absent: devices (their own wall comes with sharing)
-//! and the network, which jobs share with the host.
+//! Namespaces, a file tree of its own, cgroups, a user id per tenant, a filter on kernel calls, Landlock, a clean
+//! environment, and the guard before its slices. Every part that is missing is missing for a reason that
+//! `tenure-agent doctor` prints. Deliberately absent: the network, which jobs share with the host.
 
 pub mod cgroup;
 pub mod environment;
-pub mod mount;
+pub mod guard;
+pub mod landlock;
 pub mod namespace;
+pub mod root;
+pub mod seccomp;
+pub mod settings;
 pub mod user;
 
 use cgroup::Cgroups;
@@ -34,6 +38,11 @@ impl Isolation {
         } else {
             "user ids: all jobs run as the agent's own user, for it is not root".to_owned()
         });
+        notes.push(match landlock::version() {
+            Some(version) => format!("landlock: version {version}"),
+            None => "landlock: none, the kernel has it not".to_owned(),
+        });
+        notes.push("kernel calls: only those that programs use".to_owned());
         notes.push("network: shared with the host".to_owned());
         Isolation {
             namespaces,

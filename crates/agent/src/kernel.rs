@@ -1,12 +1,20 @@
 //! Kernel calls that need `unsafe`, each behind a safe function that says why it is.
 //!
-//! What rustix offers safely is called directly where it is needed, not here.
+//! What rustix offers safely in one call is called directly where it is needed, not here.
+
+mod descriptor;
+mod landlock;
+mod mount;
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+pub use descriptor::{receive_fd, send_fd};
+pub use landlock::{Access, Ruleset, landlock_version};
+pub use mount::{mount_overlay, restrict_mount};
+
+pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 {
         Err(io::Error::last_os_error())
     } else {
@@ -209,4 +217,18 @@ pub fn execute(path: &CString, arguments: &[CString], environment: &[CString]) -
 pub fn set_hostname(name: &str) -> io::Result<()> {
     // SAFETY: pointer and length are of one live text.
     check(unsafe { libc::sethostname(name.as_ptr().cast(), name.len()) }).map(drop)
+}
+
+/// Lets only what the filter allows pass from here on. Needs `no_new_privileges` first.
+pub fn filter_calls(program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).map_err(|_| io::Error::other("the filter is too long"))?,
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: the kernel copies the program, which is live and as long as is said.
+    check(
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &program) }
+            as libc::c_int,
+    )
+    .map(drop)
 }

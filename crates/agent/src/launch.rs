@@ -1,22 +1,40 @@
-//! What a thin parent is given: the order and how to wall it off. It travels in memory only, for it carries
-//! the job's secrets.
+//! What a thin parent is given: first the seat, which is alike for all jobs and may be made ready before there
+//! is one; then the launch, the order and how to wall it off. The launch travels in memory only, for it carries the
+//! job's secrets.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use tenure_api::channel::Order;
 
 use crate::isolate::cgroup::Cgroups;
+use crate::isolate::guard::Guard;
 use crate::isolate::namespace::Namespaces;
+use crate::isolate::root::HostDir;
+
+/// A place for a job that is not there yet.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Seat {
+    pub namespaces: Namespaces,
+    pub cgroups: Cgroups,
+    /// What the cgroups of this agent's seats begin with.
+    pub cgroup_prefix: String,
+    /// An empty directory to build file trees at.
+    pub stage: PathBuf,
+    pub host_dirs: Vec<HostDir>,
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Launch {
     pub order: Order,
     /// Whose user id the job runs under; none leaves it the agent's own.
     pub user_id: Option<u32>,
-    pub namespaces: Namespaces,
-    pub cgroups: Cgroups,
+    /// What stands between the job and its slices; none for a job without.
+    pub guard: Option<Guard>,
+    /// Files of the devices it was given.
+    pub device_files: Vec<PathBuf>,
     pub log_bytes_max: u64,
     pub processes_max: u32,
 }
@@ -36,8 +54,10 @@ impl Launch {
         Ok(file)
     }
 
-    pub fn unseal(mut from: impl Read) -> io::Result<Launch> {
+    /// Reads it from the start; it may be read by several.
+    pub fn unseal(mut from: impl Read + Seek) -> io::Result<Launch> {
         let mut bytes = Vec::new();
+        from.rewind()?;
         from.read_to_end(&mut bytes)?;
         let launch = serde_json::from_slice(&bytes);
         bytes.fill(0);

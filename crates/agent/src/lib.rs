@@ -21,6 +21,7 @@ pub mod log;
 pub mod node;
 pub mod record;
 pub mod run;
+pub mod share;
 pub mod state_dir;
 pub mod stop;
 pub mod table;

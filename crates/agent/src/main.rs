@@ -53,6 +53,18 @@ struct Run {
     /// How long logs of released jobs are kept, in seconds
     #[arg(long, default_value_t = 24 * 3600)]
     logs_kept_s: u64,
+    /// How many sandboxes are kept ready for jobs to come
+    #[arg(long, default_value_t = 4)]
+    warm_seats: usize,
+    /// A directory of this machine that every job is shown, read-only unless it ends with :rw
+    #[arg(long = "host-dir", value_name = "DIR[:rw]")]
+    host_dirs: Vec<tenure_agent::isolate::root::HostDir>,
+    /// The guard library; found beside this program if not given
+    #[arg(long)]
+    guard: Option<PathBuf>,
+    /// How long one kernel of a shared slice may run, in seconds
+    #[arg(long, default_value_t = 30)]
+    kernel_limit_s: u64,
     /// How old a key may become before it is changed, in seconds
     #[arg(long, default_value_t = 30 * 24 * 3600)]
     rotate_after_s: u64,
@@ -63,14 +75,19 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next();
     let internal = match first.as_ref().and_then(|first| first.to_str()) {
-        Some("exec") => Some(tenure_agent::exec::main()),
+        Some("exec") => {
+            let seat = arguments.next().unwrap_or_default();
+            Some(tenure_agent::exec::main(&seat.to_string_lossy()))
+        }
         Some("discover-opencl") => {
             let host_id = arguments.next().unwrap_or_default();
             Some(tenure_agent::discover::opencl::main(&host_id.to_string_lossy()))
         }
         Some("probe-namespaces") => {
-            let user = arguments.next().is_some_and(|how| how == "user");
-            Some(tenure_agent::isolate::namespace::Namespaces::probe(user))
+            let wanted = arguments.next().unwrap_or_default();
+            Some(tenure_agent::isolate::namespace::Namespaces::probe(
+                &wanted.to_string_lossy(),
+            ))
         }
         _ => None,
     };
@@ -124,6 +141,10 @@ fn run_agent(run: Run) -> anyhow::Result<()> {
             first_user_id: run.first_user_id,
             log_bytes_max: run.log_bytes_max,
             logs_kept: Duration::from_secs(run.logs_kept_s),
+            warm_seats: run.warm_seats,
+            host_dirs: run.host_dirs,
+            guard: guard(run.guard)?,
+            kernel_limit: Duration::from_secs(run.kernel_limit_s),
             ..NodeConfig::default()
         },
         channel: ChannelConfig {
@@ -139,4 +160,17 @@ fn run_agent(run: Run) -> anyhow::Result<()> {
     let result = runtime.block_on(tenure_agent::run::run(config));
     runtime.shutdown_background();
     result
+}
+
+/// The guard library: where it was said to be, or beside this program.
+fn guard(said: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
+    match said {
+        Some(path) => std::fs::canonicalize(&path)
+            .with_context(|| format!("find the guard library {}", path.display()))
+            .map(Some),
+        None => {
+            let beside = std::env::current_exe()?.with_file_name(tenure_agent::isolate::guard::LIBRARY);
+            Ok(beside.exists().then_some(beside))
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 mod adopt;
 mod release;
+mod seat;
 mod start;
 mod watch;
 
@@ -19,13 +20,17 @@ use tenure_domain::workload::job::StopReason;
 
 use crate::discover::Found;
 use crate::isolate::Isolation;
+use crate::isolate::root::HostDir;
 use crate::isolate::user::Users;
+use crate::launch::Seat;
 use crate::lease::Lease;
 use crate::record::{Phase, Record};
+use crate::share::Shares;
 use crate::state_dir::StateDir;
 use crate::stop::StopRequest;
 use crate::table::Table;
 use release::Tombstones;
+use seat::Seats;
 
 /// What an operator may set.
 #[derive(Debug, Clone)]
@@ -38,6 +43,14 @@ pub struct NodeConfig {
     pub logs_kept_bytes: u64,
     /// What is run as the thin parent.
     pub program: PathBuf,
+    /// How many sandboxes are kept ready.
+    pub warm_seats: usize,
+    /// Directories of the host that every job is shown.
+    pub host_dirs: Vec<HostDir>,
+    /// The guard library; without it no device is shared.
+    pub guard: Option<PathBuf>,
+    /// How long one kernel of a shared slice may run.
+    pub kernel_limit: Duration,
 }
 
 impl Default for NodeConfig {
@@ -49,6 +62,10 @@ impl Default for NodeConfig {
             logs_kept: Duration::from_secs(24 * 3600),
             logs_kept_bytes: 2 << 30,
             program: PathBuf::from(crate::PROGRAM),
+            warm_seats: 4,
+            host_dirs: Vec::new(),
+            guard: None,
+            kernel_limit: Duration::from_secs(30),
         }
     }
 }
@@ -82,13 +99,24 @@ pub struct Node {
     users: Mutex<Users>,
     tombstones: Mutex<Tombstones>,
     found: Mutex<Arc<Found>>,
+    pub shares: Shares,
+    seats: Arc<Seats>,
     runtime: tokio::runtime::Handle,
 }
 
 impl Node {
     /// Takes the directory over: adopts what runs, settles what ended meanwhile. Call within a runtime.
     pub fn open(dir: Arc<StateDir>, config: NodeConfig, isolation: Isolation) -> io::Result<Arc<Node>> {
+        let seat = Seat {
+            namespaces: isolation.namespaces,
+            cgroups: isolation.cgroups.clone(),
+            cgroup_prefix: seat::cgroup_prefix(dir.root())?,
+            stage: dir.root().join("stage"),
+            host_dirs: config.host_dirs.clone(),
+        };
         let node = Arc::new(Node {
+            shares: Shares::open(dir.root(), config.kernel_limit)?,
+            seats: Seats::open(config.program.clone(), &seat, config.warm_seats)?,
             users: Mutex::new(Users::open(dir.root(), config.first_user_id)?),
             tombstones: Mutex::new(Tombstones::open(dir.root())?),
             table: Arc::default(),
@@ -101,7 +129,12 @@ impl Node {
         // Heard from now on: a run that changes while the directories are read says so here.
         watch::listen(&node)?;
         adopt::all(&node)?;
+        node.clear_slices();
         Ok(node)
+    }
+
+    pub fn config(&self) -> &NodeConfig {
+        &self.config
     }
 
     pub fn set_found(&self, found: Arc<Found>) {
@@ -124,6 +157,15 @@ impl Node {
             } => self.stop(allocation, StopRequest { reason, grace_s }),
             Wish::Release(allocation) => self.release(allocation),
         }
+    }
+
+    /// Takes slices of what has ended off their devices, and what dead processes left on the others.
+    pub fn clear_slices(&self) {
+        self.shares.clear(|id| self.lives(id));
+    }
+
+    fn lives(&self, id: AllocationId) -> bool {
+        self.table.knows(id) && self.table.get(id).is_none_or(|record| !record.phase.has_ended())
     }
 
     fn holds_lease(&self) -> bool {

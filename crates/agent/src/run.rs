@@ -19,6 +19,8 @@ use crate::node::{Node, NodeConfig, Wish};
 use crate::state_dir::StateDir;
 
 const LOOK_AROUND: Duration = Duration::from_secs(300);
+/// Slices of what ended leave their devices at least this often, and the dead are counted out.
+const CLEAR: Duration = Duration::from_secs(1);
 const PRUNE: Duration = Duration::from_secs(600);
 const JOIN_PAUSE: Duration = Duration::from_secs(1);
 /// How long jobs get, and how long they are waited for, when a person stops the agent.
@@ -68,6 +70,16 @@ pub async fn run(config: RunConfig) -> anyhow::Result<()> {
                     tracing::warn!(%error, "could not prune old logs");
                 }
                 tokio::time::sleep(PRUNE).await;
+            }
+        }
+    });
+    tokio::spawn({
+        let node = node.clone();
+        async move {
+            loop {
+                tokio::time::sleep(CLEAR).await;
+                let node = node.clone();
+                let _ = tokio::task::spawn_blocking(move || node.clear_slices()).await;
             }
         }
     });
@@ -128,11 +140,14 @@ async fn look_around(
     inventory: &watch::Sender<tenure_domain::schedule::fleet::Inventory>,
 ) {
     let host_id = host_id.to_owned();
-    let Ok(found) = tokio::task::spawn_blocking(move || discover::all(&host_id)).await else {
+    let Ok(mut found) = tokio::task::spawn_blocking(move || discover::all(&host_id)).await else {
         return;
     };
     for note in &found.notes {
         tracing::debug!("{note}");
+    }
+    if node.config().guard.is_none() {
+        found.without_guard();
     }
     let told = found.inventory();
     node.set_found(Arc::new(found));

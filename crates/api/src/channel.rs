@@ -156,6 +156,9 @@ pub struct DeviceSlice {
     pub uuid: String,
     pub vram_mib: u64,
     pub compute_permille: u16,
+    /// Never more than its share, even while the rest of the device is idle.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub capped: bool,
 }
 
 /// What a node says of one allocation.

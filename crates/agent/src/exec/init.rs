@@ -3,45 +3,72 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::isolate::{cgroup, environment, mount};
+use crate::isolate::guard::Guard;
+use crate::isolate::root::{self, Own};
+use crate::isolate::seccomp::Filter;
+use crate::isolate::{cgroup, environment, landlock, settings};
 use crate::kernel;
-use crate::launch::Launch;
+use crate::launch::{Launch, Seat};
 
 /// How a failure begins that is the node's and not the job's.
 pub(super) const NODE_FAULT: &str = "node: ";
 
 const SIGNALS: [i32; 2] = [libc::SIGCHLD, libc::SIGTERM];
 
-/// The writing ends of the pipes to the thin parent.
+/// What connects it with the thin parent.
 pub(super) struct Ends {
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
     /// Closed unsaid by a successful start.
     pub failure: OwnedFd,
     pub status: OwnedFd,
+    /// Where the launch comes from.
+    pub from_parent: OwnedFd,
 }
 
-pub(super) fn main(launch: Launch, cgroups: &[PathBuf], ends: Ends) -> ! {
+pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
     kernel::block_signals(&SIGNALS);
     let Ends {
         stdout,
         stderr,
         failure,
         status,
+        from_parent,
     } = ends;
-    let built = build(&launch, cgroups, &status);
-    let job = built.and_then(|()| match kernel::fork()? {
-        kernel::Forked::Child => {
-            let why = become_job(&launch, &stdout, &stderr);
-            fail(failure.try_clone().ok(), &why)
+    let filter = Filter::new();
+    let built = build(seat, cgroups, &status);
+    let launched = receive(&from_parent);
+    let launch = match built.and_then(|()| launched) {
+        Ok(Some(launch)) => launch,
+        // Nobody needs the seat.
+        Ok(None) => kernel::exit_now(0),
+        Err(error) => fail(Some(failure), &format!("{NODE_FAULT}{error}")),
+    };
+    drop(from_parent);
+    let job = finish(seat, &launch).and_then(|()| {
+        let (mine, jobs) = UnixStream::pair()?;
+        match kernel::fork()? {
+            kernel::Forked::Child => {
+                drop(mine);
+                let why = become_job(seat, &launch, &filter, jobs, &stdout, &stderr);
+                fail(failure.try_clone().ok(), &why)
+            }
+            kernel::Forked::Parent(pid) => {
+                drop(jobs);
+                if launch.user_id.is_some() && seat.namespaces.job_user {
+                    map_user(mine, pid, launch.user_id)?;
+                }
+                Ok(pid)
+            }
         }
-        kernel::Forked::Parent(pid) => Ok(pid),
     });
     let job = match job {
         Ok(job) => job,
@@ -70,7 +97,7 @@ fn fail(failure: Option<OwnedFd>, why: &str) -> ! {
     kernel::exit_now(127)
 }
 
-fn build(launch: &Launch, cgroups: &[PathBuf], to_parent: &OwnedFd) -> io::Result<()> {
+fn build(seat: &Seat, cgroups: &[PathBuf], to_parent: &OwnedFd) -> io::Result<()> {
     kernel::die_with_parent()?;
     // The parent may have died before that was set: then nobody reads.
     let mut fds = [PollFd::new(to_parent, PollFlags::empty())];
@@ -85,10 +112,9 @@ fn build(launch: &Launch, cgroups: &[PathBuf], to_parent: &OwnedFd) -> io::Resul
         kernel::exit_now(1);
     }
     cgroup::enter(cgroups)?;
-    if launch.namespaces.own {
-        launch.namespaces.enter_rest()?;
-        mount::private()?;
-        mount::own_tmp(Path::new("tmp"))?;
+    if seat.namespaces.own {
+        seat.namespaces.enter_rest()?;
+        root::prepare(&seat.stage, &seat.host_dirs)?;
         kernel::set_hostname("tenure")?;
     } else {
         kernel::become_subreaper()?;
@@ -96,17 +122,83 @@ fn build(launch: &Launch, cgroups: &[PathBuf], to_parent: &OwnedFd) -> io::Resul
     Ok(())
 }
 
+/// The launch, and the allocation's directory as the working directory; none when the parent is gone.
+fn receive(from_parent: &OwnedFd) -> io::Result<Option<Launch>> {
+    let mut dir = Vec::new();
+    let Some(sealed) = kernel::receive_fd(from_parent, &mut dir)? else {
+        return Ok(None);
+    };
+    std::env::set_current_dir(std::ffi::OsString::from_vec(dir))?;
+    Launch::unseal(File::from(sealed)).map(Some)
+}
+
+/// What is this job's own of the wall.
+fn finish(seat: &Seat, launch: &Launch) -> io::Result<()> {
+    if !seat.namespaces.own {
+        return Ok(());
+    }
+    let here = std::env::current_dir()?;
+    let bound = launch.guard.as_ref().map(Guard::bound).unwrap_or_default();
+    let user_id = launch
+        .user_id
+        .unwrap_or_else(|| rustix::process::getuid().as_raw());
+    root::finish(
+        &seat.stage,
+        &Own {
+            tmp: &here.join("tmp"),
+            layers: &[],
+            device_files: &launch.device_files,
+            bound: &bound,
+            settings: &settings::of(user_id),
+            opencl: launch.guard.is_some() || !launch.order.devices.is_empty(),
+        },
+    )
+}
+
+/// Gives the job's user namespace its one user: only a process outside it may.
+fn map_user(mut job: UnixStream, pid: i32, user_id: Option<u32>) -> io::Result<()> {
+    let Some(id) = user_id else { return Ok(()) };
+    let mut ready = [0];
+    // Closed unsaid when the job failed before; it says why itself.
+    if job.read(&mut ready)? == 1 {
+        std::fs::write(format!("/proc/{pid}/uid_map"), format!("{id} {id} 1"))?;
+        std::fs::write(format!("/proc/{pid}/gid_map"), format!("{id} {id} 1"))?;
+        job.write_all(&[1])?;
+    }
+    Ok(())
+}
+
+/// Enters a user namespace of its own, and waits until it has its user.
+fn own_user(mut init: UnixStream) -> io::Result<()> {
+    kernel::unshare(libc::CLONE_NEWUSER)?;
+    init.write_all(&[1])?;
+    init.read_exact(&mut [0])
+}
+
 /// Becomes the job; returns only with the reason why not.
-fn become_job(launch: &Launch, stdout: &OwnedFd, stderr: &OwnedFd) -> String {
+fn become_job(
+    seat: &Seat,
+    launch: &Launch,
+    filter: &Filter,
+    init: UnixStream,
+    stdout: &OwnedFd,
+    stderr: &OwnedFd,
+) -> String {
     let order = &launch.order;
-    let home = if launch.namespaces.own {
+    let own_tree = seat.namespaces.own;
+    let home = if own_tree {
         "/tmp".to_owned()
     } else {
         std::env::current_dir()
             .map(|dir| dir.join("tmp").display().to_string())
             .unwrap_or_else(|_| "/".to_owned())
     };
-    let variables = environment::of(order, &home);
+    let guard = launch.guard.as_ref();
+    let variables = environment::of(
+        order,
+        &home,
+        guard.map(|guard| guard.variables(own_tree)).unwrap_or_default(),
+    );
     let environment = match environment::as_texts(&variables) {
         Ok(texts) => texts,
         Err(why) => return why,
@@ -129,15 +221,16 @@ fn become_job(launch: &Launch, stdout: &OwnedFd, stderr: &OwnedFd) -> String {
         return node_fault("give the job its outputs", error);
     }
     let _ = rustix::process::setsid();
-    let unprivileged = kernel::no_core_dumps()
-        .and_then(|()| kernel::no_new_privileges())
-        .and_then(|()| {
-            if let Some(id) = launch.user_id {
-                kernel::drop_capabilities();
-                kernel::become_user(id, id)?;
+    let unprivileged = kernel::no_core_dumps().and_then(|()| {
+        if let Some(id) = launch.user_id {
+            if seat.namespaces.job_user {
+                own_user(init)?;
             }
-            Ok(())
-        });
+            kernel::drop_capabilities();
+            kernel::become_user(id, id)?;
+        }
+        kernel::no_new_privileges()
+    });
     if let Err(error) = unprivileged {
         return node_fault("give up privileges", error);
     }
@@ -147,6 +240,20 @@ fn become_job(launch: &Launch, stdout: &OwnedFd, stderr: &OwnedFd) -> String {
     }
     kernel::close_on_exec_from_3();
     kernel::reset_signals();
+    let writable: Vec<&Path> = seat
+        .host_dirs
+        .iter()
+        .filter(|dir| dir.writable)
+        .map(|dir| dir.path.as_path())
+        .collect();
+    let walled = if own_tree {
+        landlock::restrict(&writable)
+    } else {
+        Ok(())
+    };
+    if let Err(error) = walled.and_then(|()| filter.install()) {
+        return node_fault("wall the job off", error);
+    }
     let mut why = format!("{program} was not found");
     for place in environment::places(program, &variables) {
         let Ok(path) = CString::new(place) else {

@@ -1,5 +1,7 @@
 //! Limits on what a job's processes use together, by writing the kernel's cgroup files, version 2 or 1.
 
+mod device;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -70,7 +72,7 @@ impl Cgroups {
             };
         }
         let mut places = Vec::new();
-        for controller in ["memory", "cpu", "pids", "freezer"] {
+        for controller in ["memory", "cpu", "pids", "freezer", "devices"] {
             match prepare_v1(mounts, own, controller) {
                 Ok(dir) => places.push(Place {
                     controller: Some(controller.to_owned()),
@@ -94,17 +96,49 @@ impl Cgroups {
         self.places.iter().map(|place| place.dir.join(name)).collect()
     }
 
-    /// Makes the cgroups of one allocation with its limits.
-    pub fn make(&self, name: &str, limits: Limits) -> io::Result<()> {
+    /// Makes the cgroups of one seat, without limits yet but with the rule for devices.
+    pub fn make(&self, name: &str) -> io::Result<()> {
         for place in &self.places {
             let dir = place.dir.join(name);
             match fs::create_dir(&dir) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
-            place.limit(&dir, limits)?;
+            if place.controller.as_deref() == Some("devices") {
+                device::only_plain(&dir)?;
+            }
         }
         Ok(())
+    }
+
+    /// Sets what the processes there may use together, and which device files.
+    pub fn limit(&self, name: &str, limits: Limits, device_files: &[PathBuf]) -> io::Result<()> {
+        for place in &self.places {
+            let dir = place.dir.join(name);
+            place.limit(&dir, limits)?;
+            if place.controller.as_deref() == Some("devices") {
+                device::also(&dir, device_files)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that begin so.
+    pub fn beginning(&self, prefix: &str) -> Vec<PathBuf> {
+        let dirs = self
+            .places
+            .iter()
+            .filter_map(|place| fs::read_dir(&place.dir).ok());
+        dirs.flatten()
+            .flatten()
+            .filter(|entry| {
+                entry
+                    .file_name()
+                    .to_str()
+                    .is_some_and(|name| name.starts_with(prefix))
+            })
+            .map(|entry| entry.path())
+            .collect()
     }
 }
 

@@ -7,7 +7,7 @@ use tenure_api::channel::Order;
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Name and value of each variable; a later one wins.
-pub fn of(order: &Order, home: &str) -> Vec<(String, String)> {
+pub fn of(order: &Order, home: &str, guard: Vec<(String, String)>) -> Vec<(String, String)> {
     let plain = [
         ("PATH", PATH),
         ("HOME", home),
@@ -28,6 +28,11 @@ pub fn of(order: &Order, home: &str) -> Vec<(String, String)> {
         ("TENURE_ATTEMPT".to_owned(), order.attempt.to_string()),
         ("TENURE_DEVICES".to_owned(), devices.join(",")),
     ]);
+    if !guard.is_empty() {
+        // A compiled kernel is code: never from a place that another can write to.
+        all.push(("POCL_CACHE_DIR".to_owned(), format!("{home}/.cache/pocl")));
+    }
+    all.extend(guard);
     let mut seen = std::collections::HashSet::new();
     let mut last: Vec<_> = all
         .into_iter()

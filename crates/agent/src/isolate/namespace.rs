@@ -10,8 +10,10 @@ use crate::kernel;
 pub struct Namespaces {
     /// A user namespace first, to be allowed the others without root.
     pub user: bool,
-    /// Processes, mounts, IPC and host name.
+    /// Processes, files, IPC and host name.
     pub own: bool,
+    /// The job itself in a user namespace, where no right of the host's can be had even by mistake.
+    pub job_user: bool,
 }
 
 impl Namespaces {
@@ -19,12 +21,29 @@ impl Namespaces {
         let wanted = Namespaces {
             user: !root,
             own: true,
+            job_user: root,
         };
         match wanted.try_out() {
             Ok(()) => {
-                let how = if root { "" } else { ", inside a user namespace" };
-                notes.push(format!("namespaces: processes, mounts, IPC, host name{how}"));
+                notes.push("namespaces: users, processes, files, IPC, host name".to_owned());
                 wanted
+            }
+            Err(error)
+                if root
+                    && Namespaces {
+                        job_user: false,
+                        ..wanted
+                    }
+                    .try_out()
+                    .is_ok() =>
+            {
+                notes.push(format!(
+                    "namespaces: processes, files, IPC, host name; not users ({error})"
+                ));
+                Namespaces {
+                    job_user: false,
+                    ..wanted
+                }
             }
             Err(error) => {
                 notes.push(format!(
@@ -38,7 +57,8 @@ impl Namespaces {
     /// Enters them in a process of its own, which is the only honest way to know.
     fn try_out(self) -> io::Result<()> {
         let status = std::process::Command::new(crate::PROGRAM)
-            .args(["probe-namespaces", if self.user { "user" } else { "root" }])
+            .arg("probe-namespaces")
+            .arg(serde_json::to_string(&self)?)
             .env_clear()
             .stdin(std::process::Stdio::null())
             .stdout(std::process::Stdio::null())
@@ -52,21 +72,32 @@ impl Namespaces {
     }
 
     /// What `probe-namespaces` does: exits with the error's number.
-    pub fn probe(user: bool) -> i32 {
+    pub fn probe(wanted: &str) -> i32 {
         let probe = || {
-            Namespaces { user, own: true }.enter_processes()?;
-            match kernel::fork()? {
+            let wanted: Namespaces = serde_json::from_str(wanted)?;
+            let stage = std::env::temp_dir().join(format!("tenure-probe-{}", std::process::id()));
+            std::fs::create_dir(&stage)?;
+            wanted.enter_processes()?;
+            let status = match kernel::fork()? {
                 kernel::Forked::Child => {
-                    let entered = Namespaces { user, own: true }
+                    let entered = wanted
                         .enter_rest()
-                        .and_then(|()| super::mount::private());
+                        .and_then(|()| super::root::prepare(&stage, &[]))
+                        .and_then(|()| {
+                            if wanted.job_user {
+                                kernel::unshare(libc::CLONE_NEWUSER)?;
+                            }
+                            Ok(())
+                        });
                     kernel::exit_now(entered.map_or_else(|e| e.raw_os_error().unwrap_or(1), |()| 0))
                 }
-                kernel::Forked::Parent(pid) => match kernel::reap(pid, true) {
-                    Some((_, 0)) => Ok(()),
-                    Some((_, status)) => Err(io::Error::from_raw_os_error(status >> 8 & 0xff)),
-                    None => Err(io::Error::other("the probe was lost")),
-                },
+                kernel::Forked::Parent(pid) => kernel::reap(pid, true),
+            };
+            std::fs::remove_dir(&stage)?;
+            match status {
+                Some((_, 0)) => Ok(()),
+                Some((_, status)) => Err(io::Error::from_raw_os_error(status >> 8 & 0xff)),
+                None => Err(io::Error::other("the probe was lost")),
             }
         };
         probe().map_or_else(|error: io::Error| error.raw_os_error().unwrap_or(1), |()| 0)

@@ -3,15 +3,14 @@
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::{Arc, PoisonError};
 
 use tenure_api::channel::Order;
 use tenure_domain::workload::spec::Isolation as Level;
 
 use super::{Node, watch};
+use crate::isolate::guard::Guard;
 use crate::launch::Launch;
 use crate::record::{Phase, Record};
 
@@ -46,6 +45,7 @@ impl Node {
             Err(error) => {
                 // Nothing was started; a later order finds no trace of this one.
                 self.table.remove(id);
+                self.shares.withdraw(id);
                 let _ = fs::remove_dir_all(&dir);
                 Err(error)
             }
@@ -65,6 +65,9 @@ impl Node {
                     slice.uuid,
                     order.isolation.as_str()
                 ));
+            }
+            if order.isolation == Level::Guarded && self.config.guard.is_none() {
+                return Some("no guard, no device: the guard library is not installed here".to_owned());
             }
             if order.isolation == Level::Exclusive && slice.compute_permille < 1000 {
                 return Some(format!("a slice of device {} cannot be exclusive", slice.uuid));
@@ -87,27 +90,25 @@ impl Node {
         let tmp = dir.join("tmp");
         make_dir(&tmp)?;
         std::os::unix::fs::chown(&tmp, user_id, user_id)?;
+        let found = self.found();
+        let slices = self.shares.admit(&order, &found)?;
+        let guard = match (&self.config.guard, slices.is_empty()) {
+            (Some(library), false) => Some(Guard {
+                library: library.clone(),
+                slices,
+            }),
+            _ => None,
+        };
+        let devices = order.devices.iter().filter_map(|slice| found.device(&slice.uuid));
         let launch = Launch {
+            device_files: devices.flat_map(|device| device.files.clone()).collect(),
             order,
             user_id,
-            namespaces: self.isolation.namespaces,
-            cgroups: self.isolation.cgroups.clone(),
+            guard,
             log_bytes_max: self.config.log_bytes_max,
             processes_max: self.config.processes_max,
         };
-        let sealed = launch.seal()?;
-        // Where it runs is its working directory, which stays the same even if the path is given to another.
-        let child = Command::new(&self.config.program)
-            .arg0("tenure-agent")
-            .args(["exec", "--dir"])
-            .arg(dir)
-            .env_clear()
-            .current_dir(dir)
-            .stdin(Stdio::from(sealed))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        Ok(child.id())
+        self.seats.launch(dir, &launch)
     }
 }
 

@@ -76,7 +76,11 @@ pub(super) fn watch(node: &Arc<Node>, id: AllocationId, pid: i32, pidfd: OwnedFd
 /// Takes note of what is written of a run.
 fn refresh(node: &Node, id: AllocationId) {
     if let Ok(Some(record)) = Record::read(&node.dir.allocation(id)) {
+        let ended = record.phase.has_ended();
         node.table.update(record);
+        if ended {
+            node.shares.withdraw(id);
+        }
     }
 }
 

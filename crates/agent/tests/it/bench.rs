@@ -55,8 +55,8 @@ impl Bench {
         config.listen = hub.address();
         let root = tempfile::Builder::new()
             .prefix("agent-")
-            // Not below /tmp, which every job has one of its own, and where any user may come.
-            .tempdir_in("/var/tmp")
+            // Not below /tmp or /var/tmp, which every job has of its own.
+            .tempdir_in("/srv")
             .unwrap();
         open_to_all(root.path(), 0o755);
         std::fs::create_dir(root.path().join("marks")).unwrap();
@@ -114,6 +114,8 @@ impl Bench {
             .arg(self.state_dir())
             .arg("--join-token-file")
             .arg(self.root.path().join("token"))
+            .arg("--host-dir")
+            .arg(format!("{}:rw", self.root.path().join("marks").display()))
             .args(&self.arguments)
             .env("TENURE_LOG", "debug")
             .stdin(Stdio::null())
@@ -251,16 +253,16 @@ pub fn open_to_all(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Thin parents whose directory is below `root`.
+/// Thin parents at work in directories below `root`.
 pub fn processes_under(root: &Path) -> Vec<i32> {
-    let root = root.display().to_string();
+    let root = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
     let ids = std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     ids.filter(|pid: &i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        line.starts_with("tenure-agent exec") && line.contains(&root)
+        let works = std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&root));
+        line.starts_with(b"tenure-agent\0exec\0") && works
     })
     .collect()
 }

@@ -35,7 +35,9 @@ async fn a_job_sees_only_its_own_processes_and_files() {
     );
     let errors = bench.log(id, LogStream::Stderr).await;
     assert!(
-        errors.matches("ermission denied").count() >= 2 && errors.contains("not permitted"),
+        errors.matches("No such file").count() == 2
+            && errors.contains("ermission denied")
+            && errors.contains("not permitted"),
         "{errors}"
     );
     bench

@@ -138,6 +138,7 @@ async fn what_cannot_start_says_why() {
         uuid: "GPU-none".into(),
         vram_mib: 1,
         compute_permille: 1,
+        capped: false,
     }];
     for (order, word) in [
         (missing, "not found"),

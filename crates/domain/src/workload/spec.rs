@@ -63,6 +63,9 @@ pub struct Demand {
     pub memory_mib: u64,
     /// The weakest isolation the job accepts.
     pub isolation: Isolation,
+    /// Never more compute than its share, even while the rest of the GPU is idle.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub capped: bool,
 }
 
 impl Default for Demand {
@@ -75,6 +78,7 @@ impl Default for Demand {
             cpu_milli: 1000,
             memory_mib: 512,
             isolation: Isolation::Guarded,
+            capped: false,
         }
     }
 }

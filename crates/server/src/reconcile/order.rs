@@ -56,6 +56,7 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
             uuid: gpu.facts.uuid.clone(),
             vram_mib: slice.vram_mib,
             compute_permille: slice.compute_permille,
+            capped: spec.demand.capped,
         })
     });
     let owner = ScopeId::User(job.owner);

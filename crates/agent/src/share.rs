@@ -1,0 +1,253 @@
+//! Slices of shared devices: the limits page of each device, made, filled and cleared by the agent.
+//!
+//! A slice's id is its allocation's number, so an agent started anew knows whose each is. Pages live in memory
+//! only: their locks mean nothing after a reboot, and a page that is written to disk would stall its writers.
+//! Deliberately absent: how a process takes part (limits), and what it is told of it (`isolate/guard.rs`).
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tenure_api::channel::{DeviceSlice, Order};
+use tenure_domain::id::AllocationId;
+use tenure_domain::workload::spec::Isolation as Level;
+use tenure_limits::{Device, SliceSpec, Snapshot};
+
+use crate::clock;
+use crate::discover::{Found, OpenClName};
+
+/// A slice as its job's processes find it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuardedSlice {
+    pub page: PathBuf,
+    pub slice: u64,
+    pub device: OpenClName,
+}
+
+/// What one device's page says.
+#[derive(Debug, Clone)]
+pub struct SharedReading {
+    pub uuid: String,
+    pub snapshot: Snapshot,
+}
+
+/// The pages of this node's devices.
+pub struct Shares {
+    dir: PathBuf,
+    /// One kernel of a shared slice may run this long: no driver interrupts one.
+    kernel_limit: Duration,
+    pages: Mutex<BTreeMap<String, Arc<Page>>>,
+}
+
+struct Page {
+    path: PathBuf,
+    device: Device,
+}
+
+impl Shares {
+    /// Takes up the pages an older agent made in this boot.
+    pub fn open(state_dir: &Path, kernel_limit: Duration) -> io::Result<Shares> {
+        let dir = place(state_dir)?;
+        // To be passed through by jobs that share the host's files, not listed by them.
+        match DirBuilder::new().mode(0o711).create(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let mut pages = BTreeMap::new();
+        for entry in fs::read_dir(&dir)? {
+            let path = entry?.path();
+            let Some(uuid) = path.file_stem().and_then(|name| name.to_str()).and_then(unname) else {
+                continue;
+            };
+            match Device::open(&path) {
+                Ok(device) => {
+                    pages.insert(uuid, Arc::new(Page { path, device }));
+                }
+                Err(error) => {
+                    // Of another version, or broken: what runs on it goes on with it, what comes gets a new one.
+                    tracing::warn!(page = %path.display(), %error, "left a limits page behind");
+                    fs::remove_file(&path)?;
+                }
+            }
+        }
+        Ok(Shares {
+            dir,
+            kernel_limit,
+            pages: Mutex::new(pages),
+        })
+    }
+
+    /// Puts an order's slices on their devices. A device that only OpenCL's guard can watch over is not given
+    /// without one; one that is given whole may be.
+    pub fn admit(&self, order: &Order, found: &Found) -> io::Result<Vec<GuardedSlice>> {
+        let mut slices = Vec::new();
+        for wanted in &order.devices {
+            let Some(name) = found
+                .device(&wanted.uuid)
+                .and_then(|device| device.opencl.clone())
+            else {
+                continue;
+            };
+            match self.add(order, wanted) {
+                Ok(page) => slices.push(GuardedSlice {
+                    page,
+                    slice: order.allocation.0,
+                    device: name,
+                }),
+                Err(error) => {
+                    self.withdraw(order.allocation);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(slices)
+    }
+
+    fn add(&self, order: &Order, wanted: &DeviceSlice) -> io::Result<PathBuf> {
+        let page = self.page(&wanted.uuid)?;
+        let shared = order.isolation != Level::Exclusive && wanted.compute_permille < 1000;
+        let spec = SliceSpec {
+            id: order.allocation.0,
+            limit_bytes: wanted.vram_mib << 20,
+            weight_per_mille: wanted.compute_permille.into(),
+            cap_per_mille: wanted.capped.then(|| wanted.compute_permille.into()),
+            kernel_limit_ns: shared.then_some(self.kernel_limit.as_nanos() as u64),
+            process_limit_ns: None,
+        };
+        match page.device.add(spec) {
+            // Of a start that came to nothing: it is set anew.
+            Err(tenure_limits::Error::Exists(id)) => page
+                .device
+                .resize(id, spec.limit_bytes)
+                .and_then(|_| page.device.reshare(id, spec.weight_per_mille, spec.cap_per_mille)),
+            added => added,
+        }
+        .map_err(io::Error::other)?;
+        Ok(page.path.clone())
+    }
+
+    fn page(&self, uuid: &str) -> io::Result<Arc<Page>> {
+        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(page) = pages.get(uuid) {
+            return Ok(page.clone());
+        }
+        let path = self.dir.join(format!("{}.page", name(uuid)));
+        let device = Device::create(&path).map_err(io::Error::other)?;
+        // Whoever has a slice takes part in the page; only they are shown it.
+        fs::set_permissions(&path, Permissions::from_mode(0o666))?;
+        let page = Arc::new(Page { path, device });
+        pages.insert(uuid.to_owned(), page.clone());
+        Ok(page)
+    }
+
+    /// Changes the size and share of a running slice. None when it is not on a page.
+    pub fn resize(&self, id: AllocationId, wanted: &DeviceSlice) -> io::Result<Option<tenure_limits::Fit>> {
+        let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(page) = pages.get(&wanted.uuid).cloned() else {
+            return Ok(None);
+        };
+        drop(pages);
+        let weight = wanted.compute_permille.into();
+        let cap = wanted.capped.then_some(weight);
+        page.device
+            .reshare(id.0, weight, cap)
+            .and_then(|()| page.device.resize(id.0, wanted.vram_mib << 20))
+            .map(Some)
+            .map_err(io::Error::other)
+    }
+
+    /// Ends an allocation's slices: nothing more is allocated or launched on them. They leave their pages when
+    /// their last process has.
+    pub fn withdraw(&self, id: AllocationId) {
+        for page in self.all().values() {
+            if page.device.end(id.0).is_ok() {
+                let _ = page.device.remove(id.0);
+            }
+        }
+    }
+
+    /// Drops what dead processes left, and slices of allocations that are no longer `alive`.
+    pub fn clear(&self, alive: impl Fn(AllocationId) -> bool) {
+        for (uuid, page) in self.all() {
+            page.device.reap();
+            let Ok(snapshot) = page.device.snapshot() else {
+                tracing::error!(device = uuid, "a limits page was damaged");
+                continue;
+            };
+            for slice in snapshot
+                .slices
+                .iter()
+                .filter(|slice| !alive(AllocationId(slice.id)))
+            {
+                let _ = page.device.end(slice.id);
+                let _ = page.device.remove(slice.id);
+            }
+        }
+    }
+
+    /// What all pages say.
+    pub fn read(&self) -> Vec<SharedReading> {
+        self.all()
+            .into_iter()
+            .filter_map(|(uuid, page)| {
+                page.device
+                    .snapshot()
+                    .ok()
+                    .map(|snapshot| SharedReading { uuid, snapshot })
+            })
+            .collect()
+    }
+
+    fn all(&self) -> BTreeMap<String, Arc<Page>> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// In memory, told from those of other agents and other boots.
+fn place(state_dir: &Path) -> io::Result<PathBuf> {
+    let facts = fs::metadata(state_dir)?;
+    let shm = Path::new("/dev/shm");
+    if shm.is_dir() {
+        Ok(shm.join(format!("tenure-{:x}-{:x}", facts.dev(), facts.ino())))
+    } else {
+        Ok(state_dir.join(format!("pages-{}", clock::boot_id())))
+    }
+}
+
+/// A uuid as a file's name: it may hold anything.
+fn name(uuid: &str) -> String {
+    uuid.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unname(name: &str) -> Option<String> {
+    let bytes: Option<Vec<u8>> = name
+        .as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect();
+    String::from_utf8(bytes?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_uuid_is_a_file_name() {
+        for uuid in [
+            "GPU-1234",
+            "opencl-ab-pocl-cpu-0",
+            "../../etc/passwd",
+            "",
+            "ü/\u{0}",
+        ] {
+            assert!(name(uuid).bytes().all(|byte| byte.is_ascii_hexdigit()));
+            assert_eq!(unname(&name(uuid)).as_deref(), Some(uuid));
+        }
+    }
+}
