@@ -46,7 +46,7 @@ pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
     let filter = Filter::new();
     let built = build(seat, cgroups, &status);
     let launched = receive(&from_parent);
-    let launch = match built.and_then(|()| launched) {
+    let launch = match built.and(launched) {
         Ok(Some(launch)) => launch,
         // Nobody needs the seat.
         Ok(None) => kernel::exit_now(0),
