@@ -48,12 +48,11 @@ impl Found {
     }
 
     /// Fail closed: without the guard library no device gives the level that rests on it.
-    pub fn without_guard(&mut self) {
+    pub fn without_guard(&mut self, why: &str) {
         for device in &mut self.devices {
             device.facts.isolation.remove(&Isolation::Guarded);
         }
-        self.notes
-            .push("guarded: none; libtenure_guard.so is not beside the agent".to_owned());
+        self.notes.push(format!("guarded: none; {why}"));
     }
 
     /// What the server is told.

@@ -83,6 +83,10 @@ fn main() -> ExitCode {
             let host_id = arguments.next().unwrap_or_default();
             Some(tenure_agent::discover::opencl::main(&host_id.to_string_lossy()))
         }
+        Some("probe-guard") => {
+            let library = arguments.next().unwrap_or_default();
+            Some(tenure_agent::isolate::guard::probe(library.as_ref()))
+        }
         Some("probe-namespaces") => {
             let wanted = arguments.next().unwrap_or_default();
             Some(tenure_agent::isolate::namespace::Namespaces::probe(
@@ -162,15 +166,18 @@ fn run_agent(run: Run) -> anyhow::Result<()> {
     result
 }
 
-/// The guard library: where it was said to be, or beside this program.
+/// The guard library: where it was said to be, or beside this program. Where it cannot be relied on, no device is
+/// shared.
 fn guard(said: Option<PathBuf>) -> anyhow::Result<Option<PathBuf>> {
-    match said {
-        Some(path) => std::fs::canonicalize(&path)
-            .with_context(|| format!("find the guard library {}", path.display()))
-            .map(Some),
-        None => {
-            let beside = std::env::current_exe()?.with_file_name(tenure_agent::isolate::guard::LIBRARY);
-            Ok(beside.exists().then_some(beside))
-        }
-    }
+    use tenure_agent::isolate::guard;
+    let Some(path) = said else {
+        return Ok(guard::beside_this_program()
+            .inspect_err(|why| tracing::warn!("no device is shared: {why}"))
+            .ok());
+    };
+    let path =
+        std::fs::canonicalize(&path).with_context(|| format!("find the guard library {}", path.display()))?;
+    guard::check(&path)
+        .map_err(|why| anyhow::anyhow!("{} is not the guard library: {why}", path.display()))?;
+    Ok(Some(path))
 }

@@ -147,7 +147,7 @@ async fn look_around(
         tracing::debug!("{note}");
     }
     if node.config().guard.is_none() {
-        found.without_guard();
+        found.without_guard("there is no guard library to rely on");
     }
     let told = found.inventory();
     node.set_found(Arc::new(found));

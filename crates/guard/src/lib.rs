@@ -34,3 +34,9 @@ pub(crate) fn say(sentence: &str) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "tenure-guard: {sentence}");
 }
+
+/// Which limits pages this library knows. The agent asks before it relies on a library file.
+#[unsafe(no_mangle)]
+pub extern "C" fn tenure_guard_page_version() -> u32 {
+    tenure_limits::VERSION
+}

@@ -11,6 +11,65 @@ use crate::share::GuardedSlice;
 /// The library's file, beside the agent's own.
 pub const LIBRARY: &str = "libtenure_guard.so";
 
+/// The library beside this program, or why there is none.
+pub fn beside_this_program() -> Result<PathBuf, String> {
+    let beside = std::env::current_exe()
+        .map_err(|error| error.to_string())?
+        .with_file_name(LIBRARY);
+    if !beside.exists() {
+        return Err(format!("{LIBRARY} is not beside the agent"));
+    }
+    check(&beside).map_err(|why| format!("{}: {why}", beside.display()))?;
+    Ok(beside)
+}
+
+/// Whether a file is the guard, and of a version that knows our pages. A loader takes a library that is no layer
+/// for none at all, and would give the job the whole device. Asked by a process of its own, for loading is running.
+pub fn check(library: &Path) -> Result<(), String> {
+    let output = std::process::Command::new(crate::PROGRAM)
+        .arg("probe-guard")
+        .arg(library)
+        .env_clear()
+        .stdin(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .output()
+        .map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+    }
+}
+
+/// What `probe-guard` does: says what is wrong with the library.
+pub fn probe(library: &Path) -> i32 {
+    let wrong = || {
+        // SAFETY: the library's start-up code runs, in a process that does nothing else.
+        let library = unsafe { libloading::Library::new(library) }.map_err(|error| error.to_string())?;
+        for symbol in ["clGetLayerInfo", "clInitLayer"] {
+            // SAFETY: only looked up, never called.
+            unsafe { library.get::<*const ()>(symbol) }.map_err(|_| format!("it has no {symbol}"))?;
+        }
+        // SAFETY: the guard's function of this name has this type.
+        let version = unsafe { library.get::<extern "C" fn() -> u32>("tenure_guard_page_version") }
+            .map_err(|_| "it does not say which pages it knows".to_owned())?();
+        if version == tenure_limits::VERSION {
+            Ok(())
+        } else {
+            Err(format!(
+                "it knows pages of version {version}, the agent {}",
+                tenure_limits::VERSION
+            ))
+        }
+    };
+    match wrong() {
+        Ok(()) => 0,
+        Err(why) => {
+            println!("{why}");
+            1
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guard {
     pub library: PathBuf,

@@ -8,4 +8,5 @@ mod join;
 mod lease;
 mod restart;
 mod secret;
+mod slice;
 mod stop;

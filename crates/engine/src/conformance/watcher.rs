@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::{Engine, Seen};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A subscriber that waits for what it expects, and panics when it does not come.
 pub struct Watcher {
