@@ -11,7 +11,7 @@ mod timer;
 
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::isolate::cgroup::{self, Limits};
-use crate::launch::{Launch, Seat};
+use crate::launch::{Launch, SEAT, Seat};
 use crate::record::{Phase, Record, start_ticks};
 use crate::stop::StopRequest;
 use crate::{clock, kernel};
@@ -33,11 +33,12 @@ use timer::Timer;
 const KILL_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Makes a seat ready, waits for its launch, and runs it. The process's exit code says nothing.
-pub fn main(seat: &str) -> i32 {
+pub fn main() -> i32 {
     let _ = kernel::hide_memory();
     let _ = rustix::process::setsid();
     let _ = kernel::become_subreaper();
-    let Ok(seat) = serde_json::from_str(seat) else {
+    let seat = std::env::var(SEAT).unwrap_or_default();
+    let Ok(seat) = serde_json::from_str(&seat) else {
         return 1;
     };
     match sit(seat) {
@@ -58,6 +59,13 @@ struct Ready {
     cgroup_name: String,
 }
 
+/// What the agent gave.
+struct Given {
+    sealed: std::fs::File,
+    /// The tenant's network; none leaves the job the host's.
+    network: Option<OwnedFd>,
+}
+
 /// What the thin parent holds while the job runs.
 struct Run {
     dir: PathBuf,
@@ -72,16 +80,20 @@ fn sit(seat: Seat) -> io::Result<()> {
     seat.cgroups.make(&cgroup_name)?;
     let launched = prepare(&seat, cgroup_name, &cgroups).and_then(|ready| {
         let mut dir = Vec::new();
-        let sealed = kernel::receive_fd(&io::stdin(), &mut dir)?;
+        let mut fds = kernel::receive_fds(&io::stdin(), &mut dir)?.into_iter();
         if let Ok(null) = std::fs::File::open("/dev/null") {
             let _ = kernel::place(&null, 0);
         }
-        Ok(sealed.map(|sealed| (ready, sealed, PathBuf::from(OsString::from_vec(dir)))))
+        let launch = fds.next().map(|sealed| Given {
+            sealed: sealed.into(),
+            network: fds.next(),
+        });
+        Ok(launch.map(|given| (ready, given, PathBuf::from(OsString::from_vec(dir)))))
     });
     match launched {
-        Ok(Some((ready, sealed, dir))) => {
+        Ok(Some((ready, given, dir))) => {
             std::env::set_current_dir(dir)?;
-            run(&seat, ready, sealed.into())
+            run(&seat, ready, given)
         }
         // Nobody needs the seat. Its first process goes with this one.
         other => {
@@ -132,8 +144,8 @@ fn prepare(seat: &Seat, cgroup_name: String, cgroups: &[PathBuf]) -> io::Result<
     })
 }
 
-fn run(seat: &Seat, ready: Ready, sealed: std::fs::File) -> io::Result<()> {
-    let launch = Launch::unseal(&sealed)?;
+fn run(seat: &Seat, ready: Ready, given: Given) -> io::Result<()> {
+    let launch = Launch::unseal(&given.sealed)?;
     let dir = PathBuf::from(".");
     // The pipe is there before a stop request is looked for, so that none falls between.
     let poke = open_poke()?;
@@ -166,7 +178,7 @@ fn run(seat: &Seat, ready: Ready, sealed: std::fs::File) -> io::Result<()> {
             ran_ms: 0,
         });
     }
-    match run.attend(seat, ready, launch, sealed) {
+    match run.attend(seat, ready, launch, given) {
         Ok(phase) => run.end(phase),
         Err(error) => {
             // The node's fault, not the job's: it may run elsewhere.
@@ -210,13 +222,7 @@ fn cgroup_name(seat: &Seat) -> String {
 
 impl Run {
     /// Starts the job and stays with it until it has ended.
-    fn attend(
-        &mut self,
-        seat: &Seat,
-        ready: Ready,
-        launch: Launch,
-        sealed: std::fs::File,
-    ) -> io::Result<Phase> {
+    fn attend(&mut self, seat: &Seat, ready: Ready, launch: Launch, given: Given) -> io::Result<Phase> {
         let order = &launch.order;
         let limits = Limits {
             memory_mib: order.memory_mib,
@@ -237,8 +243,12 @@ impl Run {
         let mut stdout = Output::new(stdout, &self.dir.join("stdout"), launch.log_bytes_max)?;
         let mut stderr = Output::new(stderr, &self.dir.join("stderr"), launch.log_bytes_max)?;
         // It may have failed to build its walls, and says so where failures are said.
-        let _ = kernel::send_fd(&to_init, self.dir_path()?.as_os_str().as_bytes(), &sealed);
-        drop((to_init, sealed));
+        let here = std::env::current_dir()?;
+        let fds: Vec<_> = std::iter::once(given.sealed.as_fd())
+            .chain(given.network.as_ref().map(AsFd::as_fd))
+            .collect();
+        let _ = kernel::send_fds(&to_init, here.as_os_str().as_bytes(), &fds);
+        drop((to_init, given));
         let memory_mib = launch.order.memory_mib;
         drop(launch);
         let init_fd = kernel::pidfd(init)?;
@@ -332,11 +342,6 @@ impl Run {
             by,
             ran_ms,
         }
-    }
-
-    /// Where it is, for a process with other mounts and the same files.
-    fn dir_path(&self) -> io::Result<PathBuf> {
-        std::env::current_dir()
     }
 
     fn set_running(&mut self, ended_already: bool) -> io::Result<()> {

@@ -1,14 +1,15 @@
 //! The wall around a job: what this host can give, decided once, and how each part is built.
 //!
 //! Namespaces, a file tree of its own, cgroups, a user id per tenant, a filter on kernel calls, Landlock, a clean
-//! environment, and the guard before its slices. Every part that is missing is missing for a reason that
-//! `tenure-agent doctor` prints. Deliberately absent: the network, which jobs share with the host.
+//! environment, a network per tenant, and the guard before its slices. Every part that is missing is missing for
+//! a reason that `tenure-agent doctor` prints.
 
 pub mod cgroup;
 pub mod environment;
 pub mod guard;
 pub mod landlock;
 pub mod namespace;
+pub mod network;
 pub mod root;
 pub mod seccomp;
 pub mod settings;
@@ -43,7 +44,6 @@ impl Isolation {
             None => "landlock: none, the kernel has it not".to_owned(),
         });
         notes.push("kernel calls: only those that programs use".to_owned());
-        notes.push("network: shared with the host".to_owned());
         Isolation {
             namespaces,
             cgroups,

@@ -10,7 +10,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-pub use descriptor::{receive_fd, send_fd};
+pub use descriptor::{receive_fds, send_fds};
 pub use landlock::{Access, Ruleset, landlock_version};
 pub use mount::{mount_overlay, restrict_mount};
 
@@ -231,4 +231,26 @@ pub fn filter_calls(program: &[libc::sock_filter]) -> io::Result<()> {
             as libc::c_int,
     )
     .map(drop)
+}
+
+/// Switches on the loopback of the network this thread is in.
+pub fn loopback_up() -> io::Result<()> {
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )?;
+    // SAFETY: all zero is a valid value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[0] = b'l' as libc::c_char;
+    request.ifr_name[1] = b'o' as libc::c_char;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the request is live and of the type this call takes.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &request) }).map(drop)
+}
+
+/// Enters the network that an open file holds.
+pub fn enter_network(file: &impl AsRawFd) -> io::Result<()> {
+    // SAFETY: takes a descriptor and a number.
+    check(unsafe { libc::setns(file.as_raw_fd(), libc::CLONE_NEWNET) }).map(drop)
 }

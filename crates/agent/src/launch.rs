@@ -14,6 +14,9 @@ use crate::isolate::guard::Guard;
 use crate::isolate::namespace::Namespaces;
 use crate::isolate::root::HostDir;
 
+/// The variable in which a thin parent finds its seat.
+pub const SEAT: &str = "TENURE_SEAT";
+
 /// A place for a job that is not there yet.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Seat {

@@ -75,10 +75,7 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let first = arguments.next();
     let internal = match first.as_ref().and_then(|first| first.to_str()) {
-        Some("exec") => {
-            let seat = arguments.next().unwrap_or_default();
-            Some(tenure_agent::exec::main(&seat.to_string_lossy()))
-        }
+        Some("exec") => Some(tenure_agent::exec::main()),
         Some("discover-opencl") => {
             let host_id = arguments.next().unwrap_or_default();
             Some(tenure_agent::discover::opencl::main(&host_id.to_string_lossy()))

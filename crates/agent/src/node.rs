@@ -20,6 +20,7 @@ use tenure_domain::workload::job::StopReason;
 
 use crate::discover::Found;
 use crate::isolate::Isolation;
+use crate::isolate::network::Networks;
 use crate::isolate::root::HostDir;
 use crate::isolate::user::Users;
 use crate::launch::Seat;
@@ -101,6 +102,7 @@ pub struct Node {
     found: Mutex<Arc<Found>>,
     pub shares: Shares,
     seats: Arc<Seats>,
+    networks: Option<Networks>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -114,7 +116,13 @@ impl Node {
             stage: dir.root().join("stage"),
             host_dirs: config.host_dirs.clone(),
         };
+        let mut notes = Vec::new();
+        let networks = Networks::open(dir.root(), isolation.root && isolation.namespaces.own, &mut notes)?;
+        for note in notes {
+            tracing::info!("{note}");
+        }
         let node = Arc::new(Node {
+            networks,
             shares: Shares::open(dir.root(), config.kernel_limit)?,
             seats: Seats::open(config.program.clone(), &seat, config.warm_seats)?,
             users: Mutex::new(Users::open(dir.root(), config.first_user_id)?),

@@ -8,6 +8,7 @@
 use serde::{Deserialize, Serialize};
 use tenure_domain::id::{AllocationId, JobId, NodeId};
 use tenure_domain::schedule::fleet::Inventory;
+use tenure_domain::tenancy::policy::Network;
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::spec::Isolation;
 
@@ -98,7 +99,7 @@ pub enum FromServer {
         term_ms: u64,
     },
     Start {
-        order: Order,
+        order: Box<Order>,
     },
     Stop {
         allocation: AllocationId,
@@ -145,6 +146,8 @@ pub struct Order {
     pub cpu_milli: u32,
     pub memory_mib: u64,
     pub isolation: Isolation,
+    #[serde(default)]
+    pub network: Network,
     pub run_time_s: u64,
     pub grace_s: u32,
 }

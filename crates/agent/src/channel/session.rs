@@ -233,7 +233,7 @@ impl Session<'_> {
                 }
                 Ok(())
             }
-            FromServer::Start { order } => self.wish(Wish::Start(Box::new(order))).await,
+            FromServer::Start { order } => self.wish(Wish::Start(order)).await,
             FromServer::Stop {
                 allocation,
                 reason,

@@ -46,14 +46,14 @@ pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
     let filter = Filter::new();
     let built = build(seat, cgroups, &status);
     let launched = receive(&from_parent);
-    let launch = match built.and(launched) {
-        Ok(Some(launch)) => launch,
+    let (launch, network) = match built.and(launched) {
+        Ok(Some(given)) => given,
         // Nobody needs the seat.
         Ok(None) => kernel::exit_now(0),
         Err(error) => fail(Some(failure), &format!("{NODE_FAULT}{error}")),
     };
     drop(from_parent);
-    let job = finish(seat, &launch).and_then(|()| {
+    let job = finish(seat, &launch, network).and_then(|()| {
         let (mine, jobs) = UnixStream::pair()?;
         match kernel::fork()? {
             kernel::Forked::Child => {
@@ -122,22 +122,27 @@ fn build(seat: &Seat, cgroups: &[PathBuf], to_parent: &OwnedFd) -> io::Result<()
     Ok(())
 }
 
-/// The launch, and the allocation's directory as the working directory; none when the parent is gone.
-fn receive(from_parent: &OwnedFd) -> io::Result<Option<Launch>> {
+/// The launch and the network, and the allocation's directory as the working directory; none when the parent is
+/// gone.
+fn receive(from_parent: &OwnedFd) -> io::Result<Option<(Launch, Option<OwnedFd>)>> {
     let mut dir = Vec::new();
-    let Some(sealed) = kernel::receive_fd(from_parent, &mut dir)? else {
+    let mut fds = kernel::receive_fds(from_parent, &mut dir)?.into_iter();
+    let Some(sealed) = fds.next() else {
         return Ok(None);
     };
     std::env::set_current_dir(std::ffi::OsString::from_vec(dir))?;
-    Launch::unseal(File::from(sealed)).map(Some)
+    Ok(Some((Launch::unseal(File::from(sealed))?, fds.next())))
 }
 
 /// What is this job's own of the wall.
-fn finish(seat: &Seat, launch: &Launch) -> io::Result<()> {
+fn finish(seat: &Seat, launch: &Launch, network: Option<OwnedFd>) -> io::Result<()> {
     if !seat.namespaces.own {
         return Ok(());
     }
     let here = std::env::current_dir()?;
+    if let Some(network) = network {
+        kernel::enter_network(&network)?;
+    }
     let bound = launch.guard.as_ref().map(Guard::bound).unwrap_or_default();
     let user_id = launch
         .user_id

@@ -20,7 +20,7 @@ pub fn of(user_id: u32) -> [(&'static str, String); 5] {
 }
 
 /// The host's name servers, but not a stub that listens on the host's own loopback.
-fn resolvers() -> String {
+pub fn resolvers() -> String {
     let places = ["/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"];
     let text = places
         .iter()

@@ -1,15 +1,19 @@
-//! Handing an open file to another process.
+//! Handing open files to another process.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Sends a message and a descriptor.
-pub fn send_fd(socket: &impl AsFd, message: &[u8], fd: &impl AsFd) -> io::Result<()> {
+/// The most that travel together.
+const MOST: usize = 4;
+
+/// Sends a message and descriptors.
+pub fn send_fds(socket: &impl AsFd, message: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds = [fd.as_fd()];
-    control.push(SendAncillaryMessage::ScmRights(&fds));
+    if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::other("too many descriptors at once"));
+    }
     sendmsg(
         socket,
         &[io::IoSlice::new(message)],
@@ -19,11 +23,11 @@ pub fn send_fd(socket: &impl AsFd, message: &[u8], fd: &impl AsFd) -> io::Result
     Ok(())
 }
 
-/// The next message with a descriptor; none when the other side is gone.
-pub fn receive_fd(socket: &impl AsFd, message: &mut Vec<u8>) -> io::Result<Option<OwnedFd>> {
+/// The next message and its descriptors; none when the other side is gone.
+pub fn receive_fds(socket: &impl AsFd, message: &mut Vec<u8>) -> io::Result<Vec<OwnedFd>> {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
     let mut bytes = vec![0; 8192];
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         match recvmsg(
@@ -45,5 +49,5 @@ pub fn receive_fd(socket: &impl AsFd, message: &mut Vec<u8>) -> io::Result<Optio
             _ => None,
         })
         .flatten()
-        .next())
+        .collect())
 }

@@ -1,7 +1,9 @@
 //! Seats made ready ahead: thin parents with their walls built, waiting for a launch. A job then starts as fast as
 //! a program does.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use crate::isolate::cgroup;
 use crate::kernel;
-use crate::launch::{Launch, Seat};
+use crate::launch::{Launch, SEAT, Seat};
 use crate::record::start_ticks;
 
 /// After a seat was taken, the next is made only when the job has had this long to start.
@@ -89,8 +91,9 @@ impl Seats {
         let child = Command::new(&self.program)
             .arg0("tenure-agent")
             .arg("exec")
-            .arg(&self.seat)
             .env_clear()
+            // Not an argument: those of its first process every job can read.
+            .env(SEAT, &self.seat)
             .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -101,9 +104,10 @@ impl Seats {
         })
     }
 
-    /// Gives a launch to a seat; its thin parent's process number.
-    pub(super) fn launch(&self, dir: &Path, launch: &Launch) -> io::Result<u32> {
+    /// Gives a launch to a seat, and the network to run in; its thin parent's process number.
+    pub(super) fn launch(&self, dir: &Path, launch: &Launch, network: Option<&File>) -> io::Result<u32> {
         let sealed = launch.seal()?;
+        let fds: Vec<_> = std::iter::once(&sealed).chain(network).map(AsFd::as_fd).collect();
         loop {
             let waiting = self.ready.lock().unwrap_or_else(PoisonError::into_inner).pop();
             self.taken.notify_one();
@@ -111,7 +115,7 @@ impl Seats {
                 Some(waiting) => (waiting, true),
                 None => (self.make()?, false),
             };
-            match kernel::send_fd(&waiting.socket, dir.as_os_str().as_bytes(), &sealed) {
+            match kernel::send_fds(&waiting.socket, dir.as_os_str().as_bytes(), &fds) {
                 Ok(()) => return Ok(waiting.pid),
                 // It died meanwhile; another will do.
                 Err(_) if warm => {

@@ -100,6 +100,11 @@ impl Node {
             _ => None,
         };
         let devices = order.devices.iter().filter_map(|slice| found.device(&slice.uuid));
+        let network = match &self.networks {
+            // Opened here: a seat made ready earlier does not see what was mounted since.
+            Some(networks) => Some(fs::File::open(networks.of(&order.tenant, order.network)?)?),
+            None => None,
+        };
         let launch = Launch {
             device_files: devices.flat_map(|device| device.files.clone()).collect(),
             order,
@@ -108,7 +113,7 @@ impl Node {
             log_bytes_max: self.config.log_bytes_max,
             processes_max: self.config.processes_max,
         };
-        self.seats.launch(dir, &launch)
+        self.seats.launch(dir, &launch, network.as_ref())
     }
 }
 

@@ -10,6 +10,7 @@ use tenure_api::channel::{AllocationReport, LogStream, Order, RunState};
 use tenure_api::secret_text::SecretText;
 use tenure_api::token::JoinTicket;
 use tenure_domain::id::{AllocationId, JobId, NodeId};
+use tenure_domain::tenancy::policy::Network;
 use tenure_domain::workload::spec::Isolation;
 use tenure_engine::conformance::{MemoryRegistry, Watcher};
 use tenure_engine::local::{Authority, Hub, HubConfig};
@@ -173,6 +174,7 @@ impl Bench {
             cpu_milli: 2000,
             memory_mib: 256,
             isolation: Isolation::Guarded,
+            network: Network::default(),
             run_time_s: 120,
             grace_s: 2,
         }
@@ -262,7 +264,7 @@ pub fn processes_under(root: &Path) -> Vec<i32> {
     ids.filter(|pid: &i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let works = std::fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&root));
-        line.starts_with(b"tenure-agent\0exec\0") && works
+        line.starts_with(b"tenure-agent\0exec") && works
     })
     .collect()
 }

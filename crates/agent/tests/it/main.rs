@@ -6,6 +6,7 @@ mod conform;
 mod job;
 mod join;
 mod lease;
+mod network;
 mod restart;
 mod secret;
 mod slice;

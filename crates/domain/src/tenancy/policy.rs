@@ -34,6 +34,45 @@ pub struct Policy {
     pub max_vram_mib_per_job: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_gpus_per_job: Option<u32>,
+    /// What jobs reach outside their tenant's own network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub egress: Option<Egress>,
+    /// How much they send and receive there, all of a tenant's jobs on a node together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_egress_mbit: Option<u32>,
+}
+
+/// What a job reaches outside its tenant's own network, least first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Egress {
+    None,
+    /// Public addresses; never the node, its neighbours or a cloud's metadata service.
+    #[default]
+    Internet,
+}
+
+/// What all policies above a scope together say of its jobs' network.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    pub egress: Egress,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_mbit: Option<u32>,
+}
+
+impl Network {
+    /// The narrowest of all.
+    pub fn of<'a>(policies: impl Iterator<Item = &'a Policy>) -> Network {
+        policies.fold(Network::default(), |network, policy| Network {
+            egress: network.egress.min(policy.egress.unwrap_or_default()),
+            max_mbit: [network.max_mbit, policy.max_egress_mbit]
+                .into_iter()
+                .flatten()
+                .min(),
+        })
+    }
 }
 
 impl Policy {
@@ -48,6 +87,12 @@ impl Policy {
             return Err(Refusal::invalid(
                 "/max_compute_permille",
                 "a share is 1 to 1000 thousandths of a GPU",
+            ));
+        }
+        if self.max_egress_mbit == Some(0) {
+            return Err(Refusal::invalid(
+                "/max_egress_mbit",
+                "a rate of zero lets nothing through; set `egress` to `none` instead",
             ));
         }
         if self.max_run_time_s == Some(0) {

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use crate::{Engine, Seen};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A subscriber that waits for what it expects, and panics when it does not come.
 pub struct Watcher {
@@ -22,6 +22,11 @@ impl Watcher {
             seen: engine.subscribe(),
             patience: PATIENCE,
         }
+    }
+
+    /// Waits this long for each thing expected.
+    pub fn patient(self, patience: Duration) -> Watcher {
+        Watcher { patience, ..self }
     }
 
     pub async fn next(&mut self) -> Seen {

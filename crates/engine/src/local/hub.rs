@@ -288,7 +288,12 @@ impl Engine for Hub {
                 why: format!("an order of {length} bytes is longer than {MAX_FRAME}"),
             });
         }
-        self.inner.link(node)?.order(FromServer::Start { order }).await
+        self.inner
+            .link(node)?
+            .order(FromServer::Start {
+                order: Box::new(order),
+            })
+            .await
     }
 
     async fn stop(

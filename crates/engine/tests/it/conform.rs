@@ -55,6 +55,7 @@ impl Fixture for Scripted {
             cpu_milli: 1,
             memory_mib: 1,
             isolation: Isolation::Guarded,
+            network: Default::default(),
             run_time_s: 60,
             grace_s: 1,
         }

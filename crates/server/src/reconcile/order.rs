@@ -3,6 +3,7 @@
 use tenure_api::channel::{DeviceSlice, Order};
 use tenure_api::secret_text::SecretText;
 use tenure_domain::id::{AllocationId, SecretId};
+use tenure_domain::tenancy::policy::Network;
 use tenure_domain::tenancy::scope::ScopeId;
 
 use crate::controller::Controller;
@@ -81,6 +82,7 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
         cpu_milli: allocation.cpu_milli,
         memory_mib: allocation.memory_mib,
         isolation: allocation.isolation,
+        network: Network::of(state.tree.chain(owner).map(|scope| &scope.policy)),
         run_time_s: spec.run_time_s,
         grace_s: spec.grace_s,
     };
