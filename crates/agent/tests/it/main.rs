@@ -7,6 +7,7 @@ mod job;
 mod join;
 mod lease;
 mod network;
+mod probe;
 mod restart;
 mod secret;
 mod slice;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tenure_api::client::{Client, ClientError};
-use tenure_api::v1::job::{JobPhase, SubmitJob};
+use tenure_api::v1::job::{JobPhase, JobQuery, SubmitJob};
 use tenure_domain::id::JobId;
 use tenure_domain::workload::job::Outcome;
 use tenure_domain::{Event, State, Time};
@@ -18,6 +18,8 @@ use tokio::sync::Mutex;
 use tenure_sim::house::House;
 
 const CLIENTS: u64 = 4;
+/// How many jobs are submitted for each kill: on a slow machine kills are far between, and the rest would only queue.
+const JOBS_PER_KILL: u64 = 10;
 
 fn crashes() -> u64 {
     std::env::var("TENURE_CRASHES")
@@ -52,12 +54,14 @@ async fn crash_and_check(mut house: House, location: Location) {
     let acknowledged = Acknowledged::default();
     let stop = Arc::new(AtomicBool::new(false));
     let next = Arc::new(AtomicU64::new(0));
+    let allowed = Arc::new(AtomicU64::new(JOBS_PER_KILL));
     let token = house.demo_token("acme/research/ada");
     let clients: Vec<_> = (0..CLIENTS)
         .map(|_| {
             tokio::spawn(submit_until(
                 house.client(&token),
                 next.clone(),
+                allowed.clone(),
                 acknowledged.clone(),
                 stop.clone(),
             ))
@@ -71,6 +75,7 @@ async fn crash_and_check(mut house: House, location: Location) {
         tokio::time::sleep(Duration::from_millis(20 + (seed >> 33) % 300)).await;
         house.kill_server();
         house.start_server().await;
+        allowed.fetch_add(JOBS_PER_KILL, Ordering::Relaxed);
     }
     stop.store(true, Ordering::Relaxed);
     for client in clients {
@@ -102,10 +107,15 @@ async fn lift_quotas(house: &House) {
 async fn submit_until(
     client: Client,
     next: Arc<AtomicU64>,
+    allowed: Arc<AtomicU64>,
     acknowledged: Acknowledged,
     stop: Arc<AtomicBool>,
 ) {
     while !stop.load(Ordering::Relaxed) {
+        if next.load(Ordering::Relaxed) >= allowed.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            continue;
+        }
         let key = format!("key-{}", next.fetch_add(1, Ordering::Relaxed));
         let spec = format!(
             r#"{{"spec":{{"name":"{key}","command":["sh","-c","echo ran {key}; sleep 0.05"],"demand":{{"cpu_milli":1,"memory_mib":16}}}}}}"#
@@ -129,21 +139,34 @@ async fn submit_until(
     }
 }
 
+/// Waits while fewer and fewer jobs are left.
 async fn until_all_done(house: &House, token: &str) {
     let client = house.client(token);
-    let (mut first, mut since) = (None, Instant::now());
+    let (mut least, mut since) = (usize::MAX, Instant::now());
     loop {
-        let live = client.jobs(&Default::default()).await.unwrap().items;
-        let Some(job) = live.first() else { return };
-        if first != Some(job.id) {
-            (first, since) = (Some(job.id), Instant::now());
+        let mut query = JobQuery {
+            limit: Some(1000),
+            ..JobQuery::default()
+        };
+        let mut left = Vec::new();
+        loop {
+            let page = client.jobs(&query).await.unwrap();
+            left.extend(page.items);
+            query.cursor = page.next;
+            if query.cursor.is_none() {
+                break;
+            }
+        }
+        let Some(job) = left.first() else { return };
+        if left.len() < least {
+            (least, since) = (left.len(), Instant::now());
         }
         assert!(
             since.elapsed() < Duration::from_secs(120),
-            "{} jobs or more have not ended, of them for two minutes: {job:?}",
-            live.len()
+            "{} jobs have not ended, and none did for two minutes: {job:?}",
+            left.len()
         );
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
     }
 }
 
