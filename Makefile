@@ -9,7 +9,7 @@ run: setup-run build
 	@exec $(TARGET)/release/tenure up --data-dir $(DATA) --demo
 
 build:
-	$(CARGO) build --release -p tenure-cli -p tenure-agent
+	$(CARGO) build --release -p tenure-cli -p tenure-agent -p tenure-guard
 
 test: setup-test check unit schemathesis deny
 
@@ -38,7 +38,8 @@ schemathesis:
 	crates/server/tests/schemathesis.sh
 
 bench:
-	$(CARGO) build --release -p tenure-sim -p tenure-cli -p tenure-agent
+	$(CARGO) build --release -p tenure-sim -p tenure-cli -p tenure-agent -p tenure-guard
+	$(CARGO) build --release -p tenure-guard --examples
 	$(TARGET)/release/tenure-bench all
 
 setup-run:

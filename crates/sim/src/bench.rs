@@ -1,8 +1,11 @@
 //! Live benchmarks: ours and the peer or the limit in one run, with a ratio.
 
+pub mod device;
 pub mod figure;
 pub mod http;
 pub mod journal;
 pub mod peer;
 pub mod restart;
+mod slurm;
+pub mod start;
 pub mod tenant;

@@ -1,7 +1,7 @@
 //! `tenure-bench`: live benchmarks beside peers. `--json` prints one line a figure.
 
 use clap::{Parser, Subcommand};
-use tenure_sim::bench::{figure, journal, tenant};
+use tenure_sim::bench::{device, figure, journal, start, tenant};
 
 #[derive(Parser)]
 #[command(about = "Live benchmarks of Tenure beside its peers")]
@@ -22,6 +22,21 @@ enum Bench {
     Journal,
     /// From nothing to a new tenant's first running job.
     Tenant,
+    /// Submission to first instruction, beside a bare process, bubblewrap and Slurm.
+    Start,
+    /// What share of this machine's OpenCL device each of several programs gets.
+    Share {
+        /// Whom the device is shared between, by weight.
+        #[arg(long, value_delimiter = ',', default_values_t = [30, 70])]
+        weights: Vec<u32>,
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+        /// How long each kernel runs, in microseconds.
+        #[arg(long, default_value_t = 4000)]
+        micros: u64,
+    },
+    /// What the guard adds to a call.
+    Guard,
     /// All of them.
     All,
 }
@@ -39,6 +54,22 @@ fn main() -> anyhow::Result<()> {
     let (all, bench) = (matches!(args.bench, Bench::All), args.bench);
     if all || matches!(bench, Bench::Tenant) {
         runtime.block_on(tenant::run(newcomers))?;
+    }
+    if all || matches!(bench, Bench::Start) {
+        let (trials, at_once) = if args.short { (3, 50) } else { (100, 2000) };
+        runtime.block_on(start::run(trials, at_once))?;
+    }
+    match &bench {
+        Bench::Share {
+            weights,
+            seconds,
+            micros,
+        } => device::share(weights, *seconds, *micros, args.json)?,
+        Bench::All => device::share(&[30, 70], if args.short { 2 } else { 10 }, 4000, false)?,
+        _ => {}
+    }
+    if all || matches!(bench, Bench::Guard) {
+        device::guard()?;
     }
     if all || matches!(bench, Bench::Journal) {
         runtime.block_on(journal::run(scale))?;
