@@ -61,6 +61,7 @@ impl Found {
             cpu_milli: self.cpu_milli,
             memory_mib: self.memory_mib,
             gpus: self.devices.iter().map(|device| device.facts.clone()).collect(),
+            images: Vec::new(),
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod discover;
 pub mod doctor;
 pub mod exec;
 mod frame;
+pub mod image;
 pub mod identity;
 pub mod isolate;
 mod kernel;

@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use tenure_agent::channel::ChannelConfig;
+use tenure_agent::image::ImageConfig;
+use tenure_agent::image::tool::ImageCommand;
 use tenure_agent::node::NodeConfig;
 use tenure_agent::run::RunConfig;
 use tenure_api::token::JoinTicket;
@@ -28,6 +30,45 @@ enum Command {
     Run(Box<Run>),
     /// Say what isolation and which devices this machine gives
     Doctor,
+    /// Look after the container images of this machine
+    Image {
+        /// The agent's own directory
+        #[arg(
+            long,
+            env = "TENURE_AGENT_STATE_DIR",
+            default_value = "/var/lib/tenure-agent",
+            global = true
+        )]
+        state_dir: PathBuf,
+        #[command(flatten)]
+        settings: ImageSettings,
+        #[command(subcommand)]
+        what: ImageCommand,
+    },
+}
+
+#[derive(clap::Args)]
+struct ImageSettings {
+    /// A registry spoken with without TLS, as HOST or HOST:PORT; those on this machine need no mention
+    #[arg(long = "insecure-registry", value_name = "HOST", global = true)]
+    insecure_registries: Vec<String>,
+    /// Above this many bytes of images, those not used for longest are removed
+    #[arg(long, default_value_t = ImageConfig::default().kept_bytes, value_name = "BYTES", global = true)]
+    images_kept_bytes: u64,
+    /// The most bytes one image may have, unpacked
+    #[arg(long, default_value_t = ImageConfig::default().image_bytes_max, value_name = "BYTES", global = true)]
+    image_bytes_max: u64,
+}
+
+impl ImageSettings {
+    fn config(self) -> ImageConfig {
+        ImageConfig {
+            insecure_registries: self.insecure_registries,
+            kept_bytes: self.images_kept_bytes,
+            image_bytes_max: self.image_bytes_max,
+            ..ImageConfig::default()
+        }
+    }
 }
 
 #[derive(clap::Args)]
@@ -65,6 +106,8 @@ struct Run {
     /// How long one kernel of a shared slice may run, in seconds
     #[arg(long, default_value_t = 30)]
     kernel_limit_s: u64,
+    #[command(flatten)]
+    images: ImageSettings,
     /// How old a key may become before it is changed, in seconds
     #[arg(long, default_value_t = 30 * 24 * 3600)]
     rotate_after_s: u64,
@@ -97,13 +140,22 @@ fn main() -> ExitCode {
     }
     match Cli::parse().command {
         Command::Doctor => ExitCode::from(tenure_agent::doctor::main() as u8),
-        Command::Run(run) => match run_agent(*run) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("tenure-agent: {error:#}");
-                ExitCode::from(2)
-            }
-        },
+        Command::Run(run) => ended(run_agent(*run)),
+        Command::Image {
+            state_dir,
+            settings,
+            what,
+        } => ended(tenure_agent::image::tool::main(&state_dir, settings.config(), what)),
+    }
+}
+
+fn ended(result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tenure-agent: {error:#}");
+            ExitCode::from(2)
+        }
     }
 }
 
@@ -146,6 +198,7 @@ fn run_agent(run: Run) -> anyhow::Result<()> {
             host_dirs: run.host_dirs,
             guard: guard(run.guard)?,
             kernel_limit: Duration::from_secs(run.kernel_limit_s),
+            images: run.images.config(),
             ..NodeConfig::default()
         },
         channel: ChannelConfig {

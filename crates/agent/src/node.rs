@@ -4,13 +4,14 @@
 //! who asks (`channel.rs`) and the run itself (`exec.rs`).
 
 mod adopt;
+mod image;
 mod release;
 mod seat;
 mod start;
 mod watch;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ use tenure_domain::id::AllocationId;
 use tenure_domain::workload::job::StopReason;
 
 use crate::discover::Found;
+use crate::image::ImageConfig;
+use crate::image::store::Store;
 use crate::isolate::Isolation;
 use crate::isolate::network::Networks;
 use crate::isolate::root::HostDir;
@@ -30,6 +33,7 @@ use crate::share::Shares;
 use crate::state_dir::StateDir;
 use crate::stop::StopRequest;
 use crate::table::Table;
+use image::Waiting;
 use release::Tombstones;
 use seat::Seats;
 
@@ -42,6 +46,7 @@ pub struct NodeConfig {
     /// How long, and how much of, the logs of released allocations are kept.
     pub logs_kept: Duration,
     pub logs_kept_bytes: u64,
+    pub images: ImageConfig,
     /// What is run as the thin parent.
     pub program: PathBuf,
     /// How many sandboxes are kept ready.
@@ -62,6 +67,7 @@ impl Default for NodeConfig {
             processes_max: 4096,
             logs_kept: Duration::from_secs(24 * 3600),
             logs_kept_bytes: 2 << 30,
+            images: ImageConfig::default(),
             program: PathBuf::from(crate::PROGRAM),
             warm_seats: 4,
             host_dirs: Vec::new(),
@@ -96,7 +102,9 @@ pub struct Node {
     pub dir: Arc<StateDir>,
     pub table: Arc<Table>,
     pub isolation: Isolation,
+    pub images: Arc<Store>,
     config: NodeConfig,
+    waiting: Mutex<Waiting>,
     users: Mutex<Users>,
     tombstones: Mutex<Tombstones>,
     found: Mutex<Arc<Found>>,
@@ -129,6 +137,8 @@ impl Node {
             tombstones: Mutex::new(Tombstones::open(dir.root())?),
             table: Arc::default(),
             found: Mutex::default(),
+            images: Store::open(dir.root(), config.images.clone()).map_err(io::Error::other)?,
+            waiting: Mutex::default(),
             runtime: tokio::runtime::Handle::current(),
             dir,
             isolation,
@@ -209,6 +219,9 @@ impl Node {
             return Ok(());
         }
         let dir = self.dir.allocation(id);
+        if self.wait_no_more(id) {
+            return self.end_unstarted(&dir, id, request);
+        }
         if self.table.knows(id) {
             request.leave(&dir)?;
             if self.table.get(id).is_some_and(|record| record.phase.has_ended()) {
@@ -216,8 +229,12 @@ impl Node {
             }
             return Ok(());
         }
-        // Before its start, which must then not happen: whoever claims first decides.
-        start::make_dir(&dir)?;
+        self.end_unstarted(&dir, id, request)
+    }
+
+    /// Stopped before its start, which must then not happen: whoever claims first decides.
+    fn end_unstarted(&self, dir: &Path, id: AllocationId, request: StopRequest) -> io::Result<()> {
+        start::make_dir(dir)?;
         let phase = Phase::Exited {
             exit_code: None,
             signal: None,
@@ -225,8 +242,8 @@ impl Node {
             ran_ms: 0,
         };
         let record = Record::without_process(id, phase);
-        if record.claim(&dir)? {
-            record.replace(&dir)?;
+        if record.claim(dir)? {
+            record.replace(dir)?;
             self.table.put(record);
         }
         Ok(())

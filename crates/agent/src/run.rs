@@ -56,8 +56,10 @@ pub async fn run(config: RunConfig) -> anyhow::Result<()> {
         let node = node.clone();
         async move {
             loop {
-                tokio::time::sleep(LOOK_AROUND).await;
-                look_around(&node, &host_id, &inventory).await;
+                tokio::select! {
+                    () = tokio::time::sleep(LOOK_AROUND) => look_around(&node, &host_id, &inventory).await,
+                    () = node.images.changed() => tell_images(&node, &inventory).await,
+                }
             }
         }
     });
@@ -149,8 +151,31 @@ async fn look_around(
     if node.config().guard.is_none() {
         found.without_guard("there is no guard library to rely on");
     }
-    let told = found.inventory();
+    let mut told = found.inventory();
+    told.images.clone_from(&inventory.borrow().images);
     node.set_found(Arc::new(found));
+    tell(inventory, told);
+    tell_images(node, inventory).await;
+}
+
+/// Says which images are here; also those that `tenure-agent image` brought or removed meanwhile.
+async fn tell_images(
+    node: &Arc<Node>,
+    inventory: &watch::Sender<tenure_domain::schedule::fleet::Inventory>,
+) {
+    let images = node.images.clone();
+    let Ok(images) = tokio::task::spawn_blocking(move || images.known()).await else {
+        return;
+    };
+    let mut told = inventory.borrow().clone();
+    told.images = images;
+    tell(inventory, told);
+}
+
+fn tell(
+    inventory: &watch::Sender<tenure_domain::schedule::fleet::Inventory>,
+    told: tenure_domain::schedule::fleet::Inventory,
+) {
     inventory.send_if_modified(|known| {
         let news = *known != told;
         *known = told;

@@ -142,6 +142,9 @@ pub struct Order {
     pub secrets: Vec<(String, SecretText)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
+    /// The files the job sees instead of the host's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageOrder>,
     pub devices: Vec<DeviceSlice>,
     pub cpu_milli: u32,
     pub memory_mib: u64,
@@ -150,6 +153,17 @@ pub struct Order {
     pub network: Network,
     pub run_time_s: u64,
     pub grace_s: u32,
+}
+
+/// A container image to fetch, if the node has it not, and to run the job in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImageOrder {
+    /// As `domain::workload::image` reads it.
+    pub name: String,
+    /// `user:password` for the image's registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<SecretText>,
 }
 
 /// A part of one device, by the vendor's own identity of it.

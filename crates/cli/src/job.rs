@@ -173,7 +173,15 @@ fn fields(job: &JobView) -> Table {
         "kind",
         format!("{}, {} priority", spec.kind.as_str(), spec.priority.as_str()),
     );
-    table.field("command", quoted(&spec.command));
+    table.field_if("image", spec.image.clone());
+    table.field(
+        "command",
+        if spec.command.is_empty() {
+            "the image's own".to_owned()
+        } else {
+            quoted(&spec.command)
+        },
+    );
     table.field_if("workdir", spec.workdir.clone());
     table.field_if("env", joined(spec.env.keys()));
     table.field_if("secrets", joined(spec.secrets.keys()));

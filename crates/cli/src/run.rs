@@ -51,6 +51,12 @@ pub struct Args {
     /// The working directory inside the sandbox
     #[arg(long, value_name = "DIR")]
     workdir: Option<String>,
+    /// The container image whose files the job sees, as [HOST[:PORT]/]PATH[:TAG][@sha256:DIGEST]
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// The secret that holds user:password for the image's registry
+    #[arg(long, value_name = "SECRET", requires = "image")]
+    image_secret: Option<String>,
     /// Whose job it is; yours unless said
     #[arg(long, value_name = "USER")]
     owner: Option<String>,
@@ -72,8 +78,8 @@ pub struct Args {
     /// Pass terminal escapes of the job through
     #[arg(long)]
     raw: bool,
-    /// The program and its arguments, after --
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// The program and its arguments, after --; the image's own, if none is given
+    #[arg(last = true, required_unless_present = "image", value_name = "CMD")]
     command: Vec<String>,
 }
 
@@ -114,7 +120,10 @@ fn distinct(pairs: Vec<(String, String)>, flag: &str) -> Result<BTreeMap<String,
 impl Args {
     fn spec(&mut self) -> Result<JobSpec, Failure> {
         let spec = JobSpec {
-            name: self.name.take().unwrap_or_else(|| name_of(&self.command[0])),
+            name: self.name.take().unwrap_or_else(|| {
+                let named_after = self.command.first().or(self.image.as_ref());
+                name_of(named_after.map_or("job", String::as_str))
+            }),
             kind: match self.kind {
                 KindArg::Batch => Kind::Batch,
                 KindArg::Inference => Kind::Inference,
@@ -130,6 +139,8 @@ impl Args {
                 PriorityArg::Urgent => Priority::Urgent,
             },
             command: std::mem::take(&mut self.command),
+            image: self.image.take(),
+            image_secret: self.image_secret.take(),
             env: distinct(std::mem::take(&mut self.env), "--env")?,
             secrets: distinct(std::mem::take(&mut self.secret), "--secret")?,
             workdir: self.workdir.take(),

@@ -129,6 +129,7 @@ impl Rate {
             cpu_milli: 256_000,
             memory_mib: 1 << 20,
             gpus: (0..gpus).map(facts).collect(),
+            images: Vec::new(),
         };
         self.act(Actor::Node(node), Wish::ReportInventory { node, inventory });
         node

@@ -2,5 +2,6 @@
 //!
 //! Absent: where a job runs (schedule), what it costs (ledger).
 
+pub mod image;
 pub mod job;
 pub mod spec;

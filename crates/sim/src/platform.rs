@@ -106,6 +106,7 @@ impl Platform {
             cpu_milli: u32::MAX,
             memory_mib: 1 << 39,
             gpus: Vec::new(),
+            images: Vec::new(),
         };
         self.wish(Wish::ReportInventory { node, inventory }).await?;
         Ok(node)

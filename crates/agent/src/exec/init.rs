@@ -151,7 +151,7 @@ fn finish(seat: &Seat, launch: &Launch, network: Option<OwnedFd>) -> io::Result<
         &seat.stage,
         &Own {
             tmp: &here.join("tmp"),
-            layers: &[],
+            layers: launch.image.as_ref().map_or(&[], |image| image.layers.as_slice()),
             device_files: &launch.device_files,
             bound: &bound,
             settings: &settings::of(user_id),
@@ -191,6 +191,10 @@ fn become_job(
 ) -> String {
     let order = &launch.order;
     let own_tree = seat.namespaces.own;
+    if let (Some(image), false) = (&launch.image, own_tree) {
+        // Fail closed: without a tree of its own the job would see the host's files.
+        return format!("this node cannot give a job the files of an image ({})", image.digest);
+    }
     let home = if own_tree {
         "/tmp".to_owned()
     } else {

@@ -11,7 +11,7 @@ use tenure_domain::workload::spec::Isolation as Level;
 
 use super::{Node, watch};
 use crate::isolate::guard::Guard;
-use crate::launch::Launch;
+use crate::launch::{ImageRoot, Launch};
 use crate::record::{Phase, Record};
 
 impl Node {
@@ -40,13 +40,28 @@ impl Node {
         }
         // Before it can speak: what is not expected is not listened to.
         self.table.expect(id);
-        match self.spawn(&dir, order) {
+        if order.image.is_some() {
+            self.wait_for_image(order);
+            return Ok(());
+        }
+        self.spawn_in(&dir, order, None)
+    }
+
+    /// Starts the thin parent of an expected allocation.
+    pub(super) fn spawn_in(
+        self: &Arc<Self>,
+        dir: &Path,
+        order: Order,
+        image: Option<ImageRoot>,
+    ) -> io::Result<()> {
+        let id = order.allocation;
+        match self.spawn(dir, order, image) {
             Ok(child) => watch::parent(self, id, child),
             Err(error) => {
                 // Nothing was started; a later order finds no trace of this one.
                 self.table.remove(id);
                 self.shares.withdraw(id);
-                let _ = fs::remove_dir_all(&dir);
+                let _ = fs::remove_dir_all(dir);
                 Err(error)
             }
         }
@@ -54,6 +69,9 @@ impl Node {
 
     /// Why the node will not run it at all. Fail closed: no device that is not here, no wall that is not there.
     fn objection(&self, order: &Order) -> Option<String> {
+        if order.image.is_some() && !self.isolation.namespaces.own {
+            return Some("this node gives jobs no mounts of their own, so it cannot run images".to_owned());
+        }
         let found = self.found();
         for slice in &order.devices {
             let Some(device) = found.device(&slice.uuid) else {
@@ -76,7 +94,7 @@ impl Node {
         None
     }
 
-    fn spawn(&self, dir: &Path, order: Order) -> io::Result<u32> {
+    fn spawn(&self, dir: &Path, order: Order, image: Option<ImageRoot>) -> io::Result<u32> {
         let user_id = if self.isolation.root {
             Some(
                 self.users
@@ -112,6 +130,7 @@ impl Node {
             guard,
             log_bytes_max: self.config.log_bytes_max,
             processes_max: self.config.processes_max,
+            image,
         };
         self.seats.launch(dir, &launch, network.as_ref())
     }

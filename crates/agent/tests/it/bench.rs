@@ -170,6 +170,7 @@ impl Bench {
             )],
             secrets: vec![],
             workdir: None,
+            image: None,
             devices: vec![],
             cpu_milli: 2000,
             memory_mib: 256,

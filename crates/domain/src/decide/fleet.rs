@@ -136,6 +136,7 @@ impl Case<'_> {
             }
         }
         let same = node.cpu_milli == inventory.cpu_milli
+            && node.holds_images(&inventory.images)
             && node.memory_mib == inventory.memory_mib
             && node.gpus.iter().filter(|gpu| gpu.present).count() == inventory.gpus.len()
             && inventory

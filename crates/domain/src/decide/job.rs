@@ -37,17 +37,30 @@ impl Case<'_> {
             place.policy.refuse(&spec, || self.state.tree.title(place.id))?;
         }
         // Whoever writes the command reads what the job reads.
-        if !spec.secrets.is_empty() && self.command.by.user_id().is_some_and(|by| by != owner) {
+        let of_another = self.command.by.user_id().is_some_and(|by| by != owner);
+        let told = [
+            (!spec.secrets.is_empty(), "/secrets"),
+            (spec.image_secret.is_some(), "/image_secret"),
+        ];
+        if let Some((_, field)) = told.into_iter().find(|(told, _)| *told && of_another) {
             return Err(
                 Refusal::new(Code::NotPermitted, "only a user's own jobs may read its secrets")
-                    .field("/secrets")
+                    .field(field)
                     .hint("leave the secrets out, or have the user submit the job"),
             );
         }
-        for (variable, secret) in &spec.secrets {
+        let secrets = spec
+            .secrets
+            .iter()
+            .map(|(variable, secret)| (format!("/secrets/{variable}"), secret));
+        let for_image = spec
+            .image_secret
+            .iter()
+            .map(|secret| ("/image_secret".to_owned(), secret));
+        for (field, secret) in secrets.chain(for_image) {
             if self.state.secret(owner, secret).is_none() {
                 return Err(Refusal::invalid(
-                    format!("/secrets/{variable}"),
+                    field,
                     format!("there is no secret named {secret}"),
                 )
                 .hint("store it with `tenure secret set`"));

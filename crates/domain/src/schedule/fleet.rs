@@ -10,7 +10,11 @@ use crate::name;
 use crate::refusal::Refusal;
 use crate::tenancy::key::Digest;
 use crate::time::Time;
+use crate::workload::image::{ImageDigest, ImageName};
 use crate::workload::spec::Isolation;
+
+/// The most images a node tells of; older ones may be there too.
+pub const MAX_IMAGES: usize = 100;
 
 /// A device as its node found it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +41,9 @@ pub struct Inventory {
     pub cpu_milli: u32,
     pub memory_mib: u64,
     pub gpus: Vec<GpuFacts>,
+    /// Container images it holds, newest use first: names in full, and digests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<String>,
 }
 
 impl Inventory {
@@ -62,6 +69,21 @@ impl Inventory {
                 return Err(Refusal::invalid(
                     "/gpus/vram_mib",
                     "a GPU has between 1 MiB and 1 PiB of memory",
+                ));
+            }
+        }
+        if self.images.len() > MAX_IMAGES {
+            return Err(Refusal::invalid(
+                "/images",
+                format!("a node tells of at most {MAX_IMAGES} images"),
+            ));
+        }
+        for image in &self.images {
+            let known = image.parse::<ImageDigest>().is_ok() || image.parse::<ImageName>().is_ok();
+            if !known {
+                return Err(Refusal::invalid(
+                    "/images",
+                    "an image is told of by its name or its digest",
                 ));
             }
         }
@@ -112,6 +134,9 @@ pub struct Node {
     pub used_cpu_milli: u32,
     pub used_memory_mib: u64,
     pub gpus: Vec<Gpu>,
+    /// Container images it holds, by name and by digest: a job that names one starts there without a download.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub images: BTreeSet<Box<str>>,
     pub allocations: BTreeSet<AllocationId>,
     pub revision: u64,
 }
@@ -119,6 +144,12 @@ pub struct Node {
 impl Node {
     pub fn gpu(&self, id: GpuId) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.id == id)
+    }
+
+    /// Whether these are the images it is known to hold. Which was used last matters to the node alone.
+    pub(crate) fn holds_images(&self, images: &[String]) -> bool {
+        let told: BTreeSet<&str> = images.iter().map(String::as_str).collect();
+        told.len() == self.images.len() && told.iter().all(|image| self.images.contains(*image))
     }
 }
 

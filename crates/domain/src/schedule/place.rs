@@ -8,6 +8,7 @@ use crate::id::{NodeId, TenantId};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
+use crate::workload::image::ImageName;
 use crate::workload::spec::{Demand, Isolation, JobSpec};
 
 /// Where a job would go.
@@ -77,6 +78,7 @@ fn allows_class(state: &State, owner: ScopeId, class: &str) -> bool {
 pub fn places(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Vec<Place>, Refusal> {
     let demand = &spec.demand;
     let wall = Wall::of(state, owner, demand);
+    let image = spec.image.as_deref().and_then(|image| Some(image.parse::<ImageName>().ok()?.key()));
     // The whole fleet is looked at, so nothing is built for a node before it is the best of its class.
     let mut best: Vec<Candidate<'_>> = Vec::new();
     let mut classes: Vec<(&str, bool)> = Vec::new();
@@ -93,11 +95,13 @@ pub fn places(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Vec<Place
         let (Some(cpu_left), Some(_)) = (cpu_left, memory_left) else {
             continue;
         };
+        let lacks_image = image.as_deref().is_some_and(|image| !node.images.contains(image));
         if demand.gpus == 0 {
             offer(
                 &mut best,
                 Candidate {
                     left: u64::from(cpu_left),
+                    lacks_image,
                     node,
                     class: None,
                 },
@@ -131,6 +135,7 @@ pub fn places(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Vec<Place
                     &mut best,
                     Candidate {
                         left,
+                        lacks_image,
                         node,
                         class: Some(class),
                     },
@@ -141,7 +146,7 @@ pub fn places(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Vec<Place
     if best.is_empty() {
         return Err(none_now(state, demand));
     }
-    best.sort_by_key(|candidate| (candidate.left, candidate.node.id));
+    best.sort_by_key(|candidate| (candidate.rank(), candidate.node.id));
     let places = best.iter().filter_map(|candidate| match candidate.class {
         None => Some(on_cpu(candidate.node)),
         Some(class) => on_node(state, candidate.node, class, demand, &wall),
@@ -152,14 +157,22 @@ pub fn places(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Vec<Place
 struct Candidate<'a> {
     /// What would be left over; less is better.
     left: u64,
+    /// The job's image would have to be fetched; decides only between places that are equal otherwise.
+    lacks_image: bool,
     node: &'a Node,
     class: Option<&'a str>,
+}
+
+impl Candidate<'_> {
+    fn rank(&self) -> (u64, bool) {
+        (self.left, self.lacks_image)
+    }
 }
 
 /// Keeps the tightest place of each class.
 fn offer<'a>(best: &mut Vec<Candidate<'a>>, candidate: Candidate<'a>) {
     match best.iter_mut().find(|known| known.class == candidate.class) {
-        Some(known) if candidate.left < known.left => *known = candidate,
+        Some(known) if candidate.rank() < known.rank() => *known = candidate,
         Some(_) => {}
         None => best.push(candidate),
     }

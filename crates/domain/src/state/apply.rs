@@ -291,6 +291,7 @@ impl State {
             .expect("INVARIANT: events name known nodes");
         node.cpu_milli = inventory.cpu_milli;
         node.memory_mib = inventory.memory_mib;
+        node.images = inventory.images.iter().map(|image| image.as_str().into()).collect();
         node.revision += 1;
         node.gpus.iter_mut().for_each(|gpu| gpu.present = false);
         for (facts, &gpu) in inventory.gpus.iter().zip(gpus) {
@@ -463,6 +464,7 @@ fn new_node(id: NodeId, name: &str, key: crate::tenancy::key::Digest, joined: Ti
         status: NodeStatus::Up,
         cordoned: false,
         keys: vec![key],
+        images: Default::default(),
         cpu_milli: 0,
         memory_mib: 0,
         used_cpu_milli: 0,

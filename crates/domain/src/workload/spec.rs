@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::meter::{Amounts, Meter, Of, Resource};
 use crate::name;
 use crate::refusal::Refusal;
+use super::image::ImageName;
 
 pub const MAX_COMMAND_BYTES: usize = 128 * 1024;
 pub const MAX_ENV_BYTES: usize = 128 * 1024;
@@ -161,8 +162,15 @@ pub struct JobSpec {
     pub kind: Kind,
     #[serde(default)]
     pub priority: Priority,
-    /// The program and its arguments, not a shell line.
+    /// The program and its arguments, not a shell line. Empty, with an image, runs what the image says.
+    #[serde(default)]
     pub command: Vec<String>,
+    /// The container image whose files the job sees, as `[host[:port]/]path[:tag][@sha256:…]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The user's secret that holds `user:password` for the image's registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_secret: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Environment variables filled from the user's secrets, by secret name.
@@ -199,8 +207,8 @@ fn default_max_attempts() -> u32 {
     3
 }
 
-/// Variables that would let a job choose its own devices or slip code in front of its libraries.
-fn is_reserved_variable(name: &str) -> bool {
+/// Variables that would let a job, or its image, choose its own devices or slip code in front of its libraries.
+pub fn is_reserved_variable(name: &str) -> bool {
     const PREFIXES: [&str; 13] = [
         "LD_",
         "VK_",
@@ -243,8 +251,15 @@ impl JobSpec {
     /// Refuses what can never be run, naming the field.
     pub fn check(&self) -> Result<(), Refusal> {
         name::check(&self.name, "/name")?;
-        if self.command.is_empty() || self.command[0].is_empty() {
-            return Err(Refusal::invalid("/command", "a job needs a command"));
+        self.check_image()?;
+        match self.command.first() {
+            None if self.image.is_none() => {
+                return Err(Refusal::invalid("/command", "a job needs a command"));
+            }
+            Some(program) if program.is_empty() => {
+                return Err(Refusal::invalid("/command", "a command begins with a program"));
+            }
+            _ => {}
         }
         if self.command.iter().map(|part| part.len() + 1).sum::<usize>() > MAX_COMMAND_BYTES {
             return Err(Refusal::invalid(
@@ -314,6 +329,22 @@ impl JobSpec {
             return Err(Refusal::invalid("/max_attempts", "a job is tried 1 to 100 times"));
         }
         self.demand.check()
+    }
+
+    fn check_image(&self) -> Result<(), Refusal> {
+        if let Some(image) = &self.image {
+            image
+                .parse::<ImageName>()
+                .map_err(|why| Refusal::invalid("/image", why.0))?;
+        }
+        match &self.image_secret {
+            Some(_) if self.image.is_none() => Err(Refusal::invalid(
+                "/image_secret",
+                "a secret for an image without an image",
+            )),
+            Some(secret) => name::check(secret, "/image_secret"),
+            None => Ok(()),
+        }
     }
 
     /// What the job uses of each meter while it is admitted, on GPUs of this class and with this much VRAM in all

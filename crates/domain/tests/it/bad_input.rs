@@ -163,6 +163,42 @@ fn job_specs_that_cannot_run_name_their_field() {
             "/command",
         ),
         (
+            "an image with a capital letter",
+            |job| job.image = Some("Ubuntu".into()),
+            Code::InvalidField,
+            "/image",
+        ),
+        (
+            "an image by URL",
+            |job| job.image = Some("https://ghcr.io/a/b".into()),
+            Code::InvalidField,
+            "/image",
+        ),
+        (
+            "a secret for no image",
+            |job| job.image_secret = Some("registry".into()),
+            Code::InvalidField,
+            "/image_secret",
+        ),
+        (
+            "a secret for an image that nobody has",
+            |job| {
+                job.image = Some("ghcr.io/a/b".into());
+                job.image_secret = Some("registry".into());
+            },
+            Code::InvalidField,
+            "/image_secret",
+        ),
+        (
+            "an image and a command without a program",
+            |job| {
+                job.image = Some("ubuntu".into());
+                job.command = vec![String::new()];
+            },
+            Code::InvalidField,
+            "/command",
+        ),
+        (
             "LD_PRELOAD",
             |job| drop(job.env.insert("LD_PRELOAD".into(), "/evil.so".into())),
             Code::InvalidField,
@@ -364,7 +400,6 @@ fn job_specs_that_cannot_run_name_their_field() {
         r#"{"name":"a","command":["x"],"engine_field":1}"#,
         r#"{"name":"a","command":["x"],"demand":{"share":0.1}}"#,
         r#"{"name":"a","command":["x"],"demand":{"compute_permille":-1}}"#,
-        r#"{"name":"a"}"#,
     ] {
         assert!(serde_json::from_str::<JobSpec>(text).is_err(), "{text}");
     }

@@ -262,3 +262,63 @@ fn a_policy_on_vram_holds_for_whole_gpus_too() {
         .expect("taken");
     assert!(world.allocation(slice).is_some());
 }
+
+#[test]
+fn among_equals_a_node_with_the_image_is_taken() {
+    let (mut world, _, ada) = setting();
+    let bare = world.node("bare", inventory(8000, 16_000, vec![]));
+    let mut has = inventory(8000, 16_000, vec![]);
+    has.images = vec!["docker.io/library/ubuntu:latest".into()];
+    let has = world.node("has", has);
+    let mut node_of = |image: Option<&str>, cpu_milli| {
+        let mut job = spec("j", cpu(cpu_milli), 60);
+        job.image = image.map(Into::into);
+        let job = world.submit(ada, job).expect("taken");
+        let (_, node) = world.allocation(job).expect("placed");
+        world.exit(job, 1);
+        node
+    };
+    assert_eq!(node_of(None, 1000), bare, "the first, where all is equal");
+    assert_eq!(node_of(Some("ubuntu"), 1000), has, "however the name is written");
+    assert_eq!(node_of(Some("debian"), 1000), bare, "another image is not there");
+}
+
+#[test]
+fn a_tighter_place_comes_before_the_image() {
+    let (mut world, _, ada) = setting();
+    let small = world.node("small", inventory(4000, 16_000, vec![]));
+    let mut has = inventory(8000, 16_000, vec![]);
+    has.images = vec!["docker.io/library/ubuntu:latest".into()];
+    world.node("has", has);
+    let mut job = spec("j", cpu(1000), 60);
+    job.image = Some("ubuntu".into());
+    let job = world.submit(ada, job).expect("taken");
+    assert_eq!(world.allocation(job).map(|(_, node)| node), Some(small));
+}
+
+#[test]
+fn a_node_tells_of_its_images_once() {
+    let (mut world, _, _) = setting();
+    let node = world.node("alpha", inventory(8000, 16_000, vec![]));
+    let mut told = inventory(8000, 16_000, vec![]);
+    told.images = vec!["ghcr.io/a/b:v1".into(), "ghcr.io/a/c:v1".into()];
+    let mut report = |images: &[&str]| {
+        told.images = images.iter().map(|image| (*image).to_owned()).collect();
+        let wish = Wish::ReportInventory {
+            node,
+            inventory: told.clone(),
+        };
+        world.act(Actor::Node(node), wish).map(|events| events.len())
+    };
+    assert_eq!(report(&["ghcr.io/a/b:v1", "ghcr.io/a/c:v1"]), Ok(1));
+    assert_eq!(
+        report(&["ghcr.io/a/c:v1", "ghcr.io/a/b:v1"]),
+        Ok(0),
+        "the order says only what was used last"
+    );
+    assert_eq!(report(&["ghcr.io/a/c:v1"]), Ok(1));
+    assert!(report(&["not an image"]).is_err());
+    let many: Vec<String> = (0..101).map(|n| format!("ghcr.io/a/b:v{n}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert!(report(&many).is_err());
+}

@@ -198,6 +198,7 @@ impl Run {
             cpu_milli: 2000 + 1000 * self.chance.below(8) as u32,
             memory_mib: 4096 << self.chance.below(4),
             gpus,
+            images: vec![],
         }
     }
 

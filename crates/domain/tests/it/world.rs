@@ -64,6 +64,7 @@ pub fn inventory(cpu_milli: u32, memory_mib: u64, gpus: Vec<GpuFacts>) -> Invent
         cpu_milli,
         memory_mib,
         gpus,
+        images: vec![],
     }
 }
 
@@ -73,6 +74,8 @@ pub fn spec(name: &str, demand: Demand, run_time_s: u64) -> JobSpec {
         kind: Default::default(),
         priority: Default::default(),
         command: vec!["/bin/true".into()],
+        image: None,
+        image_secret: None,
         env: BTreeMap::new(),
         secrets: BTreeMap::new(),
         workdir: None,

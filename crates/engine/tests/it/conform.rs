@@ -51,6 +51,7 @@ impl Fixture for Scripted {
             env: vec![],
             secrets: vec![],
             workdir: None,
+            image: None,
             devices: vec![],
             cpu_milli: 1,
             memory_mib: 1,

@@ -1,6 +1,6 @@
 //! What a node is told about one allocation, secrets opened on the way.
 
-use tenure_api::channel::{DeviceSlice, Order};
+use tenure_api::channel::{DeviceSlice, ImageOrder, Order};
 use tenure_api::secret_text::SecretText;
 use tenure_domain::id::{AllocationId, SecretId};
 use tenure_domain::tenancy::policy::Network;
@@ -18,7 +18,7 @@ pub async fn order(
     let Some((mut order, wanted)) = draft(controller, id)? else {
         return Ok(None);
     };
-    for (variable, name, secret) in wanted {
+    for (purpose, name, secret) in wanted {
         let Some(journal) = controller.journal() else {
             return Ok(None);
         };
@@ -28,12 +28,23 @@ pub async fn order(
             .map_err(|error| format!("secret {name}: {error}"))?;
         let value = value.ok_or_else(|| format!("secret {name} was erased"))?;
         let value = String::from_utf8(value).map_err(|_| format!("secret {name} is not text"))?;
-        order.secrets.push((variable, SecretText::new(value)));
+        let value = SecretText::new(value);
+        match (purpose, &mut order.image) {
+            (Purpose::Variable(variable), _) => order.secrets.push((variable, value)),
+            (Purpose::Registry, Some(image)) => image.credentials = Some(value),
+            (Purpose::Registry, None) => {}
+        }
     }
     Ok(Some(order))
 }
 
-type Wanted = Vec<(String, String, SecretId)>;
+/// What a secret is opened for.
+enum Purpose {
+    Variable(String),
+    Registry,
+}
+
+type Wanted = Vec<(Purpose, String, SecretId)>;
 
 fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wanted)>, String> {
     let state = controller.view().read();
@@ -45,11 +56,16 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
     };
     let spec = &job.spec;
     let mut wanted = Wanted::new();
-    for (variable, name) in &spec.secrets {
+    let variables = spec
+        .secrets
+        .iter()
+        .map(|(variable, name)| (Purpose::Variable(variable.clone()), name));
+    let registry = spec.image_secret.iter().map(|name| (Purpose::Registry, name));
+    for (purpose, name) in variables.chain(registry) {
         let secret = state
             .secret(job.owner, name)
             .ok_or_else(|| format!("secret {name} was erased"))?;
-        wanted.push((variable.clone(), name.clone(), secret));
+        wanted.push((purpose, name.clone(), secret));
     }
     let devices = allocation.slices.iter().filter_map(|slice| {
         let gpu = node.gpu(slice.gpu)?;
@@ -78,6 +94,10 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
             .collect(),
         secrets: Vec::new(),
         workdir: spec.workdir.clone(),
+        image: spec.image.as_ref().map(|name| ImageOrder {
+            name: name.clone(),
+            credentials: None,
+        }),
         devices: devices.collect(),
         cpu_milli: allocation.cpu_milli,
         memory_mib: allocation.memory_mib,

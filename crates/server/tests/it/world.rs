@@ -307,6 +307,7 @@ impl World {
                 cpu_milli,
                 memory_mib: 64 * 1024,
                 gpus: Vec::new(),
+                images: Vec::new(),
             };
             self.controller
                 .submit(

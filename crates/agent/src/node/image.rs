@@ -1,0 +1,125 @@
+//! An allocation that waits for its image, off the node's one thread, so that nothing else waits with it.
+//!
+//! Meanwhile it counts as not here: the server sees it placed and may say its start again, which changes
+//! nothing. An agent that is restarted has forgotten it, and that repeated order begins anew; what was fetched
+//! by then is kept. A stop ends the waiting, and the download if nobody else waits for it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use tenure_api::channel::Order;
+use tenure_domain::id::AllocationId;
+use tenure_domain::workload::image::ImageName;
+use tokio::task::AbortHandle;
+
+use super::Node;
+use crate::image::store::Held;
+use crate::image::{ImageError, command};
+use crate::launch::ImageRoot;
+use crate::record::{Phase, Record};
+
+/// Whose image is awaited. Whoever takes an allocation out decides what becomes of it.
+#[derive(Default)]
+pub(super) struct Waiting(BTreeMap<AllocationId, Option<AbortHandle>>);
+
+impl Node {
+    /// Starts an expected allocation when its image is here.
+    pub(super) fn wait_for_image(self: &Arc<Self>, order: Order) {
+        let id = order.allocation;
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        // Under the lock, so that it is known as waiting before it can be done.
+        let node = self.clone();
+        let task = self.runtime.spawn(async move {
+            let held = node.image_of(&order).await;
+            let _ = tokio::task::spawn_blocking(move || node.image_came(order, held)).await;
+        });
+        waiting.0.insert(id, Some(task.abort_handle()));
+    }
+
+    /// Ends the waiting of an allocation; false when it did not wait.
+    pub(super) fn wait_no_more(&self, id: AllocationId) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        match waiting.0.remove(&id) {
+            Some(task) => {
+                if let Some(task) = task {
+                    task.abort();
+                }
+                true
+            }
+            None => false,
+        }
+    }
+
+    async fn image_of(&self, order: &Order) -> Result<Held, ImageError> {
+        let Some(image) = &order.image else {
+            return Err(ImageError::Refused("the order names no image".to_owned()));
+        };
+        let name: ImageName = image.name.parse()?;
+        let patience = self.images.config().patience;
+        let fetched = self.images.ensure(&name, image.credentials.as_ref());
+        tokio::time::timeout(patience, fetched)
+            .await
+            .unwrap_or_else(|_| {
+                Err(ImageError::Unreachable {
+                    registry: name.registry().to_owned(),
+                    why: format!("the image was not here after {} s", patience.as_secs()),
+                })
+            })
+    }
+
+    fn image_came(self: &Arc<Self>, order: Order, held: Result<Held, ImageError>) {
+        let id = order.allocation;
+        if !self.wait_no_more(id) {
+            return;
+        }
+        if let Err(error) = self.start_in_image(order, held) {
+            tracing::error!(allocation = %id, %error, "could not start an allocation in its image");
+        }
+    }
+
+    fn start_in_image(self: &Arc<Self>, mut order: Order, held: Result<Held, ImageError>) -> std::io::Result<()> {
+        let id = order.allocation;
+        let dir = self.dir.allocation(id);
+        let prepared = held.and_then(|held| {
+            command::complete(&mut order, &held.image.config)?;
+            Ok(held)
+        });
+        let held = match prepared {
+            Ok(held) => held,
+            Err(error) => {
+                let image = order.image.as_ref().map_or("", |image| &image.name);
+                tracing::warn!(allocation = %id, image, %error, "an image is not to be had");
+                let phase = if error.is_node_fault() {
+                    Phase::evicted(0)
+                } else {
+                    let why = format!("image {image}: {error}");
+                    Phase::NotStarted { why }
+                };
+                return self.end_waiting(id, phase);
+            }
+        };
+        if !self.holds_lease() {
+            // The server has given the node up, or will have: what it ordered then goes elsewhere.
+            return self.end_waiting(id, Phase::evicted(0));
+        }
+        held.note(&dir)?;
+        let root = ImageRoot {
+            digest: held.image.digest.to_string(),
+            layers: held.image.layers.clone(),
+        };
+        // What the registry was told is nobody's business any more.
+        order.image = None;
+        self.spawn_in(&dir, order, Some(root))
+    }
+
+    /// Writes down that a waiting allocation never ran.
+    fn end_waiting(&self, id: AllocationId, phase: Phase) -> std::io::Result<()> {
+        let dir = self.dir.allocation(id);
+        let record = Record::without_process(id, phase);
+        if record.claim(&dir)? {
+            record.replace(&dir)?;
+            self.table.update(record);
+        }
+        Ok(())
+    }
+}
