@@ -44,13 +44,12 @@ pub struct Launch {
     pub image: Option<ImageRoot>,
 }
 
-/// An image to be mounted as the job's root.
+/// An image to be mounted as the job's root: `root::finish` stacks its layers.
 ///
 /// The order is complete already: its command, variables and working directory are what the job and its image say
-/// together. What is left to `exec` is the mount: `layers` are overlayfs's `lowerdir`, in this order, read-only;
-/// opaque directories carry `user.overlay.opaque` (mount with `userxattr`) and, where root unpacked them,
-/// `trusted.overlay.opaque` too; whiteouts are character devices 0/0. Files belong to the agent's user and are
-/// readable by all. The layers stay while the allocation's directory is among the allocations.
+/// together. Opaque directories carry `user.overlay.opaque`, whiteouts are character devices 0/0; files belong to
+/// the agent's user and are readable by all. The layers stay while the allocation's directory is among the
+/// allocations.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ImageRoot {
     pub digest: String,

@@ -145,7 +145,11 @@ fn main() -> ExitCode {
             state_dir,
             settings,
             what,
-        } => ended(tenure_agent::image::tool::main(&state_dir, settings.config(), what)),
+        } => ended(tenure_agent::image::tool::main(
+            &state_dir,
+            settings.config(),
+            what,
+        )),
     }
 }
 

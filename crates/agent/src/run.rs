@@ -159,10 +159,7 @@ async fn look_around(
 }
 
 /// Says which images are here; also those that `tenure-agent image` brought or removed meanwhile.
-async fn tell_images(
-    node: &Arc<Node>,
-    inventory: &watch::Sender<tenure_domain::schedule::fleet::Inventory>,
-) {
+async fn tell_images(node: &Arc<Node>, inventory: &watch::Sender<tenure_domain::schedule::fleet::Inventory>) {
     let images = node.images.clone();
     let Ok(images) = tokio::task::spawn_blocking(move || images.known()).await else {
         return;

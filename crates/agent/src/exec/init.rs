@@ -193,7 +193,10 @@ fn become_job(
     let own_tree = seat.namespaces.own;
     if let (Some(image), false) = (&launch.image, own_tree) {
         // Fail closed: without a tree of its own the job would see the host's files.
-        return format!("this node cannot give a job the files of an image ({})", image.digest);
+        return format!(
+            "this node cannot give a job the files of an image ({})",
+            image.digest
+        );
     }
     let home = if own_tree {
         "/tmp".to_owned()

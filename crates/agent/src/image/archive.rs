@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tenure_domain::workload::image::{ImageDigest, ImageName};
 
 use super::layer::{Checked, digest_of};
-use super::manifest::{self, CONFIG_MAX, Descriptor, Described, Found, MANIFEST_MAX};
+use super::manifest::{self, CONFIG_MAX, Described, Descriptor, Found, MANIFEST_MAX};
 use super::store::{Aside, Store, failed};
 use super::tar::{Kind, Tar};
 use super::{Image, ImageError};
@@ -56,7 +56,9 @@ impl Store {
         } else if archive.has("index.json") {
             archive.layout()?
         } else {
-            return Err(refused("holds no image: it has neither manifest.json nor index.json"));
+            return Err(refused(
+                "holds no image: it has neither manifest.json nor index.json",
+            ));
         };
         if images.is_empty() {
             return Err(refused("holds no image for this machine"));
@@ -181,7 +183,10 @@ impl Archive {
 
     fn at(&self, start: u64, size: u64) -> io::Result<impl Read + use<>> {
         // A handle of its own place, since a cloned one would share it.
-        let mut file = File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&self.file)))?;
+        let mut file = File::open(format!(
+            "/proc/self/fd/{}",
+            std::os::fd::AsRawFd::as_raw_fd(&self.file)
+        ))?;
         file.seek(SeekFrom::Start(start))?;
         Ok(file.take(size))
     }

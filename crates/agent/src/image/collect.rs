@@ -122,7 +122,11 @@ impl Store {
         for allocation in allocations {
             match fs::read(allocation?.path().join(USE)) {
                 Ok(bytes) => used.extend(serde_json::from_slice::<Use>(&bytes)?.layers),
-                Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                    ) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -133,9 +137,8 @@ impl Store {
     pub(super) fn tidy(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.dir.join("tmp"))? {
             let path = entry?.path();
-            let unused = File::open(&path).is_ok_and(|dir| {
-                rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok()
-            });
+            let unused = File::open(&path)
+                .is_ok_and(|dir| rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok());
             if unused {
                 fs::remove_dir_all(&path)?;
             }

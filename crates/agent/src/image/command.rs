@@ -48,9 +48,15 @@ mod tests {
 
     fn config() -> Config {
         Config {
-            env: ["A=image", "B=image=2", "LD_PRELOAD=/x.so", "NVIDIA_VISIBLE_DEVICES=all", "odd"]
-                .map(str::to_owned)
-                .into(),
+            env: [
+                "A=image",
+                "B=image=2",
+                "LD_PRELOAD=/x.so",
+                "NVIDIA_VISIBLE_DEVICES=all",
+                "odd",
+            ]
+            .map(str::to_owned)
+            .into(),
             entrypoint: vec!["/entry".into()],
             cmd: vec!["argument".into()],
             workdir: Some("/work".into()),

@@ -63,17 +63,26 @@ impl Index {
     /// What a name, or a digest, means here.
     pub fn find(&self, key: &str) -> Option<(&str, &Kept)> {
         let digest = self.names.get(key).map_or(key, String::as_str);
-        self.images.get_key_value(digest).map(|(digest, kept)| (digest.as_str(), kept))
+        self.images
+            .get_key_value(digest)
+            .map(|(digest, kept)| (digest.as_str(), kept))
     }
 
     pub fn bytes_of(&self, kept: &Kept) -> u64 {
-        kept.layers.iter().filter_map(|layer| self.layers.get(layer)).sum()
+        kept.layers
+            .iter()
+            .filter_map(|layer| self.layers.get(layer))
+            .sum()
     }
 
     /// Layers no image here has any more.
     pub fn orphans(&self) -> Vec<String> {
         let needed = |layer: &String| self.images.values().any(|kept| kept.layers.contains(layer));
-        self.layers.keys().filter(|layer| !needed(layer)).cloned().collect()
+        self.layers
+            .keys()
+            .filter(|layer| !needed(layer))
+            .cloned()
+            .collect()
     }
 
     pub fn forget(&mut self, digest: &str) {

@@ -7,8 +7,8 @@ use std::path::Path;
 use ring::digest::{Context, SHA256};
 use tenure_domain::workload::image::ImageDigest;
 
-use super::unpack::{Unpacked, unpack};
 use super::ImageError;
+use super::unpack::{Unpacked, unpack};
 
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];

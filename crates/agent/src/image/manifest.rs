@@ -116,7 +116,11 @@ pub fn for_this_machine(manifests: &[Descriptor]) -> Result<&Descriptor, ImageEr
         ImageError::Refused(format!(
             "the image is not made for linux/{}, only for {}",
             architecture(),
-            if others.is_empty() { "none".to_owned() } else { others.join(", ") }
+            if others.is_empty() {
+                "none".to_owned()
+            } else {
+                others.join(", ")
+            }
         ))
     })
 }
@@ -188,8 +192,13 @@ impl Described {
         let inner = whole.config.unwrap_or_default();
         let said = |text: Option<String>| text.filter(|text| !text.is_empty());
         let workdir = said(inner.working_dir);
-        if workdir.as_ref().is_some_and(|dir| !dir.starts_with('/') || dir.contains('\0')) {
-            return Err(refused("has a working directory that is no absolute path".to_owned()));
+        if workdir
+            .as_ref()
+            .is_some_and(|dir| !dir.starts_with('/') || dir.contains('\0'))
+        {
+            return Err(refused(
+                "has a working directory that is no absolute path".to_owned(),
+            ));
         }
         Ok(Described {
             config: Config {

@@ -63,7 +63,11 @@ impl Registry {
                 .trim_matches(['[', ']'])
                 .parse::<IpAddr>()
                 .is_ok_and(|address| address.is_loopback());
-        loopback || self.insecure.iter().any(|listed| listed == name || listed == host)
+        loopback
+            || self
+                .insecure
+                .iter()
+                .any(|listed| listed == name || listed == host)
     }
 
     /// An address a registry named: another place for a blob, or where tokens are given.
@@ -98,7 +102,10 @@ impl Registry {
                 request = request.header(AUTHORIZATION, authorization);
             }
             let response = request.send().await.map_err(|error| unreachable(&to, &error))?;
-            let moved = response.status().is_redirection().then(|| response.headers().get(LOCATION));
+            let moved = response
+                .status()
+                .is_redirection()
+                .then(|| response.headers().get(LOCATION));
             let Some(Some(location)) = moved else {
                 return Ok(response);
             };
@@ -146,7 +153,8 @@ impl Patience {
 }
 
 fn parse(text: &str) -> Result<Url, ImageError> {
-    Url::parse(text).map_err(|error| ImageError::Refused(format!("the registry's address is not one: {error}")))
+    Url::parse(text)
+        .map_err(|error| ImageError::Refused(format!("the registry's address is not one: {error}")))
 }
 
 pub fn host_of(url: &Url) -> String {
@@ -199,7 +207,11 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 pub async fn whole(mut response: Response, most: u64, what: &'static str) -> Result<Vec<u8>, ImageError> {
     let url = response.url().clone();
     let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| unreachable(&url, &error))? {
+    while let Some(chunk) = response
+        .chunk()
+        .await
+        .map_err(|error| unreachable(&url, &error))?
+    {
         if (bytes.len() + chunk.len()) as u64 > most {
             return Err(ImageError::TooLarge {
                 what,

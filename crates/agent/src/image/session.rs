@@ -11,10 +11,10 @@ use serde::Deserialize;
 use tenure_api::secret_text::SecretText;
 use tenure_domain::workload::image::{ImageDigest, ImageName};
 
+use super::ImageError;
 use super::layer::digest_of;
 use super::manifest::{self, Descriptor, Found, Manifest};
 use super::registry::{Registry, answered, unreachable, whole};
-use super::ImageError;
 
 const TOKEN_MAX: u64 = 64 << 10;
 
@@ -175,7 +175,10 @@ impl Session {
 
     fn basic(&self) -> Option<SecretText> {
         let credentials = self.credentials.as_ref()?;
-        Some(SecretText::new(format!("Basic {}", base64(credentials.reveal().as_bytes()))))
+        Some(SecretText::new(format!(
+            "Basic {}",
+            base64(credentials.reveal().as_bytes())
+        )))
     }
 
     async fn token(&self, challenge: &Challenge) -> Result<SecretText, ImageError> {
@@ -208,16 +211,17 @@ impl Session {
             .ok()
             .and_then(|answer| answer.token.or(answer.access_token))
             .filter(|token| token.reveal().bytes().all(|byte| byte.is_ascii_graphic()));
-        let token = token.ok_or_else(|| {
-            ImageError::Refused(format!("registry {} gave no token", self.name.registry()))
-        })?;
+        let token = token
+            .ok_or_else(|| ImageError::Refused(format!("registry {} gave no token", self.name.registry())))?;
         Ok(SecretText::new(format!("Bearer {}", token.reveal())))
     }
 }
 
 fn checked(bytes: Vec<u8>, expected: Option<ImageDigest>, what: &str) -> Result<Vec<u8>, ImageError> {
     match expected {
-        Some(expected) if digest_of(&bytes) != expected => Err(ImageError::Damaged { what: what.to_owned() }),
+        Some(expected) if digest_of(&bytes) != expected => Err(ImageError::Damaged {
+            what: what.to_owned(),
+        }),
         _ => Ok(bytes),
     }
 }
@@ -237,7 +241,10 @@ impl Challenge {
                 Some(quoted) => quoted.split_once('"')?,
                 None => after.split_once(',').unwrap_or((after, "")),
             };
-            values.push((key.trim_matches([' ', ',']).to_ascii_lowercase(), value.trim().to_owned()));
+            values.push((
+                key.trim_matches([' ', ',']).to_ascii_lowercase(),
+                value.trim().to_owned(),
+            ));
             rest = next;
         }
         Some(Challenge {
@@ -260,7 +267,11 @@ fn base64(bytes: &[u8]) -> String {
         let bits = at(0) << 16 | at(1) << 8 | at(2);
         for digit in 0..4 {
             let index = (bits >> (18 - 6 * digit) & 63) as usize;
-            text.push(if digit <= three.len() { char::from(DIGITS[index]) } else { '=' });
+            text.push(if digit <= three.len() {
+                char::from(DIGITS[index])
+            } else {
+                '='
+            });
         }
     }
     text
@@ -333,14 +344,23 @@ mod tests {
         assert_eq!(challenge.value("service"), Some("a, b"));
         assert_eq!(challenge.value("scope"), Some("repository:x/y:pull"));
         let plain = Challenge::read("Basic realm=here, charset=UTF-8").unwrap();
-        assert_eq!((plain.scheme.as_str(), plain.value("charset")), ("basic", Some("UTF-8")));
+        assert_eq!(
+            (plain.scheme.as_str(), plain.value("charset")),
+            ("basic", Some("UTF-8"))
+        );
         assert!(Challenge::read(r#"Bearer realm="never closed"#).is_none());
         assert!(Challenge::read("Negotiate").is_some_and(|challenge| challenge.values.is_empty()));
     }
 
     #[test]
     fn base64_as_everybody_writes_it() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("user:päss", "dXNlcjpww6Rzcw==")] {
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("user:päss", "dXNlcjpww6Rzcw=="),
+        ] {
             assert_eq!(base64(bytes.as_bytes()), text);
         }
     }

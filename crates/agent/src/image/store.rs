@@ -139,7 +139,9 @@ impl Store {
             .collect();
         // The registry has just let the manifest be read, so whoever asks may have what it names.
         let (digest, open) = (resolved.digest, session.is_open());
-        let here = self.apart(move |store| store.held(&digest.to_string(), true)).await?;
+        let here = self
+            .apart(move |store| store.held(&digest.to_string(), true))
+            .await?;
         if let Some(held) = here {
             return self.apart(move |store| store.remember(held, &names, open)).await;
         }
@@ -209,7 +211,11 @@ impl Store {
         }
         let described = Described {
             config: kept.config.clone(),
-            diff_ids: kept.layers.iter().map(|layer| layer.parse()).collect::<Result<_, _>>()?,
+            diff_ids: kept
+                .layers
+                .iter()
+                .map(|layer| layer.parse())
+                .collect::<Result<_, _>>()?,
         };
         let (digest, bytes) = (digest.to_owned(), index.bytes_of(kept));
         let recent = now_s().saturating_sub(kept.used_s) < 60;
@@ -300,8 +306,10 @@ impl Store {
         };
         rustix::fs::flock(&dir, FlockOperation::LockShared)?;
         // It may have been moved away while the lock was waited for.
-        let same = fs::metadata(&path)
-            .is_ok_and(|now| dir.metadata().is_ok_and(|held| held.ino() == now.ino() && held.dev() == now.dev()));
+        let same = fs::metadata(&path).is_ok_and(|now| {
+            dir.metadata()
+                .is_ok_and(|held| held.ino() == now.ino() && held.dev() == now.dev())
+        });
         Ok(same.then_some(dir))
     }
 
@@ -315,10 +323,7 @@ impl Store {
     ) -> Result<File, ImageError> {
         let turn = self.turn(diff_id);
         let _turn = turn.lock().await;
-        let opened = || {
-            self.pin(&diff_id.to_string())
-                .map_err(failed("open a layer"))
-        };
+        let opened = || self.pin(&diff_id.to_string()).map_err(failed("open a layer"));
         if let Some(pin) = opened()? {
             return Ok(pin);
         }

@@ -88,7 +88,11 @@ impl<R: Read> Tar<R> {
                 b'S' => return Err(wrong("it has sparse files")),
                 flag => {
                     let entry = entry(&header, flag, size, ahead)?;
-                    self.begin(if entry.kind == Kind::File { entry.size } else { size });
+                    self.begin(if entry.kind == Kind::File {
+                        entry.size
+                    } else {
+                        size
+                    });
                     return Ok(Some(entry));
                 }
             }
@@ -303,3 +307,5 @@ fn number(field: &[u8]) -> io::Result<u64> {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub mod write;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::Subcommand;
 use tenure_api::secret_text::SecretText;
-use tenure_domain::workload::image::ImageName;
+use tenure_domain::workload::image::{ImageDigest, ImageName};
 
 use super::ImageConfig;
 use super::store::Store;
@@ -41,7 +41,11 @@ pub fn main(state_dir: &Path, config: ImageConfig, what: ImageCommand) -> anyhow
                     [] => "-".to_owned(),
                     names => names.join(" "),
                 };
-                println!("{}  {:>8} MiB  {names}", image.digest, image.bytes.div_ceil(1 << 20));
+                println!(
+                    "{}  {:>8} MiB  {names}",
+                    image.digest,
+                    image.bytes.div_ceil(1 << 20)
+                );
             }
         }
         ImageCommand::Pull {
@@ -70,7 +74,10 @@ pub fn main(state_dir: &Path, config: ImageConfig, what: ImageCommand) -> anyhow
         }
         ImageCommand::Remove { image } => {
             // A digest, or a name however it is written.
-            let key = image.parse::<ImageName>().map_or_else(|_| image.clone(), |name| name.key());
+            let key = match image.parse::<ImageDigest>() {
+                Ok(digest) => digest.to_string(),
+                Err(_) => image.parse::<ImageName>()?.key(),
+            };
             store.remove(&key)?;
         }
     }

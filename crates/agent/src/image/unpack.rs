@@ -116,9 +116,7 @@ impl Layer {
         let Some((name, above)) = parts.split_last() else {
             // The layer's own root; a file cannot take its place.
             return match entry.kind {
-                Kind::Directory => {
-                    Ok(rustix::fs::fchmod(&self.root, directory_mode(entry.mode))?)
-                }
+                Kind::Directory => Ok(rustix::fs::fchmod(&self.root, directory_mode(entry.mode))?),
                 _ => Err(Bad::Entry("would replace the root")),
             };
         };

@@ -37,14 +37,16 @@ pub fn restrict_mount(at: &Path, whole: bool, read_only: bool) -> io::Result<()>
 /// Mounts `top` and `layers` below it, topmost first, as one read-only tree.
 pub fn mount_overlay(top: &Path, layers: &[PathBuf], at: &Path) -> io::Result<()> {
     use rustix::mount::{
-        FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_string,
-        fsmount, fsopen, move_mount,
+        FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_flag,
+        fsconfig_set_string, fsmount, fsopen, move_mount,
     };
     let overlay = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     // One by one: joined they would be longer than the kernel takes.
     for layer in std::iter::once(top).chain(layers.iter().map(PathBuf::as_path)) {
         fsconfig_set_string(&overlay, "lowerdir+", layer.as_os_str().as_encoded_bytes())?;
     }
+    // Opaque directories of layers carry the mark that needs no root to set.
+    fsconfig_set_flag(&overlay, "userxattr")?;
     fsconfig_create(&overlay)?;
     let mounted = fsmount(
         &overlay,

@@ -57,14 +57,12 @@ impl Node {
         let name: ImageName = image.name.parse()?;
         let patience = self.images.config().patience;
         let fetched = self.images.ensure(&name, image.credentials.as_ref());
-        tokio::time::timeout(patience, fetched)
-            .await
-            .unwrap_or_else(|_| {
-                Err(ImageError::Unreachable {
-                    registry: name.registry().to_owned(),
-                    why: format!("the image was not here after {} s", patience.as_secs()),
-                })
+        tokio::time::timeout(patience, fetched).await.unwrap_or_else(|_| {
+            Err(ImageError::Unreachable {
+                registry: name.registry().to_owned(),
+                why: format!("the image was not here after {} s", patience.as_secs()),
             })
+        })
     }
 
     fn image_came(self: &Arc<Self>, order: Order, held: Result<Held, ImageError>) {
@@ -77,7 +75,11 @@ impl Node {
         }
     }
 
-    fn start_in_image(self: &Arc<Self>, mut order: Order, held: Result<Held, ImageError>) -> std::io::Result<()> {
+    fn start_in_image(
+        self: &Arc<Self>,
+        mut order: Order,
+        held: Result<Held, ImageError>,
+    ) -> std::io::Result<()> {
         let id = order.allocation;
         let dir = self.dir.allocation(id);
         let prepared = held.and_then(|held| {

@@ -3,6 +3,7 @@
 mod bench;
 mod confine;
 mod conform;
+mod image;
 mod job;
 mod join;
 mod lease;

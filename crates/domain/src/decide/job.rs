@@ -59,11 +59,10 @@ impl Case<'_> {
             .map(|secret| ("/image_secret".to_owned(), secret));
         for (field, secret) in secrets.chain(for_image) {
             if self.state.secret(owner, secret).is_none() {
-                return Err(Refusal::invalid(
-                    field,
-                    format!("there is no secret named {secret}"),
-                )
-                .hint("store it with `tenure secret set`"));
+                return Err(
+                    Refusal::invalid(field, format!("there is no secret named {secret}"))
+                        .hint("store it with `tenure secret set`"),
+                );
             }
         }
         refuse_for_ever(self.state, scope, &spec, self.command.at)?;

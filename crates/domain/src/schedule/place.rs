@@ -78,7 +78,10 @@ fn allows_class(state: &State, owner: ScopeId, class: &str) -> bool {
 pub fn places(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Vec<Place>, Refusal> {
     let demand = &spec.demand;
     let wall = Wall::of(state, owner, demand);
-    let image = spec.image.as_deref().and_then(|image| Some(image.parse::<ImageName>().ok()?.key()));
+    let image = spec
+        .image
+        .as_deref()
+        .and_then(|image| Some(image.parse::<ImageName>().ok()?.key()));
     // The whole fleet is looked at, so nothing is built for a node before it is the best of its class.
     let mut best: Vec<Candidate<'_>> = Vec::new();
     let mut classes: Vec<(&str, bool)> = Vec::new();

@@ -291,7 +291,11 @@ impl State {
             .expect("INVARIANT: events name known nodes");
         node.cpu_milli = inventory.cpu_milli;
         node.memory_mib = inventory.memory_mib;
-        node.images = inventory.images.iter().map(|image| image.as_str().into()).collect();
+        node.images = inventory
+            .images
+            .iter()
+            .map(|image| image.as_str().into())
+            .collect();
         node.revision += 1;
         node.gpus.iter_mut().for_each(|gpu| gpu.present = false);
         for (facts, &gpu) in inventory.gpus.iter().zip(gpus) {

@@ -264,7 +264,11 @@ mod tests {
     #[test]
     fn names_mean_what_every_tool_says() {
         for (written, whole, host) in [
-            ("ubuntu", "docker.io/library/ubuntu:latest", "registry-1.docker.io"),
+            (
+                "ubuntu",
+                "docker.io/library/ubuntu:latest",
+                "registry-1.docker.io",
+            ),
             (
                 "ubuntu:24.04",
                 "docker.io/library/ubuntu:24.04",
@@ -282,11 +286,7 @@ mod tests {
                 "registry-1.docker.io",
             ),
             ("localhost/x", "localhost/x:latest", "localhost"),
-            (
-                "localhost:5000/x/y:v1",
-                "localhost:5000/x/y:v1",
-                "localhost:5000",
-            ),
+            ("localhost:5000/x/y:v1", "localhost:5000/x/y:v1", "localhost:5000"),
             ("GHCR.io/a/b__c:V_1", "ghcr.io/a/b__c:V_1", "ghcr.io"),
             ("[::1]:5000/x", "[::1]:5000/x:latest", "[::1]:5000"),
             ("127.0.0.1:80/x", "127.0.0.1:80/x:latest", "127.0.0.1:80"),

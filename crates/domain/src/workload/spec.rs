@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::image::ImageName;
 use crate::meter::{Amounts, Meter, Of, Resource};
 use crate::name;
 use crate::refusal::Refusal;
-use super::image::ImageName;
 
 pub const MAX_COMMAND_BYTES: usize = 128 * 1024;
 pub const MAX_ENV_BYTES: usize = 128 * 1024;
