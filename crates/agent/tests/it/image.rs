@@ -7,8 +7,11 @@ mod fake;
 mod keep;
 mod pull;
 mod registry;
+mod run;
 mod wait;
 
+// Shared with the tests beside the code, which use more of it.
+#[allow(dead_code)]
 #[path = "../../src/image/tar/write.rs"]
 mod write;
 
