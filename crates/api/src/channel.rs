@@ -144,7 +144,7 @@ pub struct Order {
     pub workdir: Option<String>,
     /// The files the job sees instead of the host's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<ImageOrder>,
+    pub image: Option<Box<ImageOrder>>,
     pub devices: Vec<DeviceSlice>,
     pub cpu_milli: u32,
     pub memory_mib: u64,

@@ -13,6 +13,13 @@ use super::ImageError;
 use super::index::Index;
 use super::store::{Aside, Store, USE, Use, failed};
 
+#[derive(Default)]
+struct Used {
+    images: BTreeSet<String>,
+    /// Of these images, and so perhaps of others too.
+    layers: BTreeSet<String>,
+}
+
 impl Store {
     /// Removes what was not used for longest until there is no more than wanted.
     pub fn collect(&self) -> Result<(), ImageError> {
@@ -47,8 +54,7 @@ impl Store {
             if !over(index) {
                 break;
             }
-            let in_use = |layers: &[String]| layers.iter().any(|layer| used.contains(layer));
-            if index.images.get(&digest).is_some_and(|kept| in_use(&kept.layers)) {
+            if used.images.contains(&digest) {
                 continue;
             }
             index.forget(&digest);
@@ -63,10 +69,10 @@ impl Store {
         let used = self.used().map_err(failed("read what allocations use"))?;
         let mut aside = Vec::new();
         let removed = Index::change(&self.dir, |index| {
-            let Some((digest, kept)) = index.find(key) else {
+            let Some((digest, _)) = index.find(key) else {
                 return Ok(Err(ImageError::Refused(format!("there is no image {key} here"))));
             };
-            if kept.layers.iter().any(|layer| used.contains(layer)) {
+            if used.images.contains(digest) {
                 return Ok(Err(ImageError::Refused(format!("a job uses {key}"))));
             }
             let digest = digest.to_owned();
@@ -103,7 +109,7 @@ impl Store {
             return Ok(false);
         }
         // Only now: whoever held it before has said so by this time.
-        if self.used()?.contains(layer) {
+        if self.used()?.layers.contains(layer) {
             return Ok(false);
         }
         let away = Aside::new(&self.dir.join("tmp"))?;
@@ -112,16 +118,20 @@ impl Store {
         Ok(true)
     }
 
-    /// Layers of images that allocations use.
-    fn used(&self) -> io::Result<BTreeSet<String>> {
-        let mut used = BTreeSet::new();
+    /// What allocations say they use.
+    fn used(&self) -> io::Result<Used> {
+        let mut used = Used::default();
         let allocations = match fs::read_dir(&self.allocations) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(used),
             other => other?,
         };
         for allocation in allocations {
             match fs::read(allocation?.path().join(USE)) {
-                Ok(bytes) => used.extend(serde_json::from_slice::<Use>(&bytes)?.layers),
+                Ok(bytes) => {
+                    let one: Use = serde_json::from_slice(&bytes)?;
+                    used.images.insert(one.digest);
+                    used.layers.extend(one.layers);
+                }
                 Err(error)
                     if matches!(
                         error.kind(),

@@ -35,11 +35,13 @@ pub fn complete(order: &mut Order, config: &Config) -> Result<(), ImageError> {
 
 #[cfg(test)]
 mod tests {
+    use tenure_domain::id::{AllocationId, JobId};
+
     use super::*;
 
     fn order(command: &[&str]) -> Order {
         let order = serde_json::json!({
-            "allocation": "alloc_1", "job": "job_1", "name": "j", "tenant": "t", "attempt": 1,
+            "allocation": AllocationId(1), "job": JobId(1), "name": "j", "tenant": "t", "attempt": 1,
             "command": command, "env": [["A", "job"]], "secrets": [], "devices": [],
             "cpu_milli": 1, "memory_mib": 1, "isolation": "guarded", "run_time_s": 1, "grace_s": 1,
         });

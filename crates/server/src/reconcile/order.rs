@@ -94,9 +94,11 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
             .collect(),
         secrets: Vec::new(),
         workdir: spec.workdir.clone(),
-        image: spec.image.as_ref().map(|name| ImageOrder {
-            name: name.clone(),
-            credentials: None,
+        image: spec.image.as_ref().map(|name| {
+            Box::new(ImageOrder {
+                name: name.clone(),
+                credentials: None,
+            })
         }),
         devices: devices.collect(),
         cpu_milli: allocation.cpu_milli,

@@ -404,7 +404,7 @@ fn mounted(layers: &[std::path::PathBuf], at: &Path) -> Option<Tree> {
 fn random_stacks_are_what_a_naive_model_says() {
     let mut seen = 0;
     for seed in 1..=300 {
-        let mut chance = Chance(seed * 0x9e37_79b9_7f4a_7c15);
+        let mut chance = Chance(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let mut model = Tree::new();
         let mut layers = Vec::new();

@@ -36,10 +36,10 @@ fn busybox() -> Built {
 fn ordered(bench: &Bench, image: &str, command: &[&str]) -> Order {
     let mut order = bench.order(fresh(), "");
     order.command = command.iter().map(|&part| part.to_owned()).collect();
-    order.image = Some(ImageOrder {
+    order.image = Some(Box::new(ImageOrder {
         name: image.to_owned(),
         credentials: None,
-    });
+    }));
     order
 }
 

@@ -16,10 +16,10 @@ use crate::bench::{Bench, eventually, fresh, has_ended};
 
 fn in_image(bench: &Bench, image: &str) -> Order {
     let mut order = bench.order(fresh(), "echo here");
-    order.image = Some(ImageOrder {
+    order.image = Some(Box::new(ImageOrder {
         name: image.to_owned(),
         credentials: None,
-    });
+    }));
     order
 }
 
