@@ -68,7 +68,13 @@ pub async fn run(config: RunConfig) -> anyhow::Result<()> {
         async move {
             loop {
                 let node = node.clone();
-                if let Ok(Err(error)) = tokio::task::spawn_blocking(move || node.prune_logs()).await {
+                let pruned = tokio::task::spawn_blocking(move || {
+                    if let Err(error) = node.images.collect() {
+                        tracing::warn!(%error, "could not remove old images");
+                    }
+                    node.prune_logs()
+                });
+                if let Ok(Err(error)) = pruned.await {
                     tracing::warn!(%error, "could not prune old logs");
                 }
                 tokio::time::sleep(PRUNE).await;

@@ -145,6 +145,7 @@ fn job(gpus: u32) -> Arc<JobSpec> {
         memory_mib: 64,
         class: (gpus > 0).then(|| "H100".into()),
         isolation: Isolation::Guarded,
+        capped: false,
     };
     let text =
         serde_json::json!({"name": "rate", "command": ["/bin/true"], "demand": demand, "run_time_s": 600});

@@ -311,7 +311,7 @@ impl Read for Body {
             }
             let url = self.response.url().clone();
             let chunk = tokio::time::timeout(self.stall, self.response.chunk());
-            let chunk = self.runtime.block_on(async { chunk.await });
+            let chunk = self.runtime.block_on(chunk);
             match chunk {
                 Ok(Ok(Some(chunk))) => self.chunk = Vec::from(chunk).into(),
                 Ok(Ok(None)) => return Ok(0),

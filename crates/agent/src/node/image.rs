@@ -5,6 +5,7 @@
 //! by then is kept. A stop ends the waiting, and the download if nobody else waits for it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::sync::{Arc, PoisonError};
 
 use tenure_api::channel::Order;
@@ -20,7 +21,7 @@ use crate::record::{Phase, Record};
 
 /// Whose image is awaited. Whoever takes an allocation out decides what becomes of it.
 #[derive(Default)]
-pub(super) struct Waiting(BTreeMap<AllocationId, Option<AbortHandle>>);
+pub(super) struct Waiting(BTreeMap<AllocationId, AbortHandle>);
 
 impl Node {
     /// Starts an expected allocation when its image is here.
@@ -33,7 +34,7 @@ impl Node {
             let held = node.image_of(&order).await;
             let _ = tokio::task::spawn_blocking(move || node.image_came(order, held)).await;
         });
-        waiting.0.insert(id, Some(task.abort_handle()));
+        waiting.0.insert(id, task.abort_handle());
     }
 
     /// Ends the waiting of an allocation; false when it did not wait.
@@ -41,9 +42,7 @@ impl Node {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         match waiting.0.remove(&id) {
             Some(task) => {
-                if let Some(task) = task {
-                    task.abort();
-                }
+                task.abort();
                 true
             }
             None => false,
@@ -75,11 +74,7 @@ impl Node {
         }
     }
 
-    fn start_in_image(
-        self: &Arc<Self>,
-        mut order: Order,
-        held: Result<Held, ImageError>,
-    ) -> std::io::Result<()> {
+    fn start_in_image(self: &Arc<Self>, mut order: Order, held: Result<Held, ImageError>) -> io::Result<()> {
         let id = order.allocation;
         let dir = self.dir.allocation(id);
         let prepared = held.and_then(|held| {
@@ -104,7 +99,9 @@ impl Node {
             // The server has given the node up, or will have: what it ordered then goes elsewhere.
             return self.end_waiting(id, Phase::evicted(0));
         }
-        held.note(&dir)?;
+        if let Err(error) = held.note(&dir) {
+            return Err(self.forget_waiting(id, error));
+        }
         let root = ImageRoot {
             digest: held.image.digest.to_string(),
             layers: held.image.layers.clone(),
@@ -115,13 +112,23 @@ impl Node {
     }
 
     /// Writes down that a waiting allocation never ran.
-    fn end_waiting(&self, id: AllocationId, phase: Phase) -> std::io::Result<()> {
+    fn end_waiting(&self, id: AllocationId, phase: Phase) -> io::Result<()> {
         let dir = self.dir.allocation(id);
         let record = Record::without_process(id, phase);
-        if record.claim(&dir)? {
-            record.replace(&dir)?;
-            self.table.update(record);
-        }
-        Ok(())
+        let written = record.claim(&dir).and_then(|own| {
+            if own {
+                record.replace(&dir)?;
+                self.table.update(record);
+            }
+            Ok(())
+        });
+        written.map_err(|error| self.forget_waiting(id, error))
+    }
+
+    /// Nothing was started and nothing could be written: a later order finds no trace of this one.
+    fn forget_waiting(&self, id: AllocationId, error: io::Error) -> io::Error {
+        self.table.remove(id);
+        let _ = std::fs::remove_dir_all(self.dir.allocation(id));
+        error
     }
 }

@@ -268,7 +268,7 @@ type Tree = BTreeMap<String, Thing>;
 
 fn below(tree: &mut Tree, path: &str, itself: bool) {
     let prefix = format!("{path}/");
-    tree.retain(|known, _| !known.starts_with(&prefix) && !(itself && known == path));
+    tree.retain(|known, _| !(known.starts_with(&prefix) || itself && known == path));
 }
 
 fn parents(tree: &mut Tree, path: &str) {
