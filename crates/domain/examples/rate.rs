@@ -124,6 +124,7 @@ impl Rate {
             class: "H100".into(),
             vram_mib: 80_000,
             isolation: isolation.clone().into(),
+            hardware: None,
         };
         let inventory = Inventory {
             cpu_milli: 256_000,
