@@ -31,9 +31,9 @@ impl Uevents {
             Some(KOBJECT_UEVENT),
         )?;
         bind(&socket, &SocketAddrNetlink::new(0, KERNEL_GROUP))?;
-        Ok(Uevents {
-            socket: AsyncFd::register(socket)?,
-        })
+        // SAFETY: an `OwnedFd` names the same socket until it is dropped, and closes it only then.
+        let socket = unsafe { AsyncFd::register(socket) }?;
+        Ok(Uevents { socket })
     }
 
     /// Waits for news that may be of a GPU.
