@@ -139,6 +139,7 @@ impl Rate {
 fn job(gpus: u32) -> Arc<JobSpec> {
     let demand = Demand {
         gpus,
+        capped: false,
         compute_permille: if gpus > 0 { 100 } else { 1000 },
         vram_mib: u64::from(gpus) * 4000,
         cpu_milli: 100,

@@ -136,7 +136,8 @@ fn partitioning(card: &Card, uuid: &str, nodes: &[&kfd::Gpu]) -> Option<Partitio
 
 fn path(card: &Card, other: &Card, topology: &Topology, bus: &PciBus) -> LinkPath {
     let hive = |card: &Card| {
-        drm::text(&card.device().join("xgmi_hive_info/xgmi_hive_id")).filter(|id| id.trim_matches('0') != "")
+        drm::text(&card.device().join("xgmi_hive_info/xgmi_hive_id"))
+            .filter(|id| !id.trim_matches('0').is_empty())
     };
     let one_hive = hive(card).is_some_and(|id| hive(other) == Some(id));
     if one_hive || topology.linked_by_xgmi(card.pci, other.pci) {

@@ -112,12 +112,12 @@ pub fn devices(setting: &Setting, host_id: &str) -> Answer {
     let sys = setting.sys();
     let bus = PciBus::below(&sys);
     let mut answer = Answer::default();
-    let mut by_amd = Vec::new();
+    let (mut by_amd, mut by_intel) = (Vec::new(), Vec::new());
     for card in cards(&sys) {
         match card.vendor {
             amd::VENDOR if card.driver == "amdgpu" => by_amd.push(card),
             intel::VENDOR if ["i915", "xe"].contains(&card.driver.as_str()) => {
-                answer.devices.push(intel::device(&card, setting, &bus, host_id));
+                by_intel.push(card);
             }
             NVIDIA if card.driver == "nvidia" => {}
             vendor @ (amd::VENDOR | intel::VENDOR | NVIDIA) => answer.notes.push(format!(
@@ -127,9 +127,11 @@ pub fn devices(setting: &Setting, host_id: &str) -> Answer {
             _ => {}
         }
     }
-    answer
-        .devices
-        .extend(amd::devices(&by_amd, setting, &bus, host_id));
+    let intel = by_intel
+        .iter()
+        .map(|card| intel::device(card, &by_intel, setting, &bus, host_id));
+    answer.devices = amd::devices(&by_amd, setting, &bus, host_id);
+    answer.devices.extend(intel);
     answer
 }
 

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use tenure_domain::schedule::fleet::GpuFacts;
-use tenure_domain::schedule::hardware::Hardware;
+use tenure_domain::schedule::hardware::{Hardware, Link};
 
 use super::drm::{self, Card};
 use super::pci::PciBus;
@@ -47,7 +47,12 @@ const DISCRETE: &[(u16, &str)] = &[
 /// The window onto memory that is not resized is this large, whatever the memory.
 const SMALL_WINDOW: u64 = 256 << 20;
 
-pub fn device(card: &Card, setting: &Setting, bus: &PciBus, host_id: &str) -> Device {
+/// Intel tells no identity that no other card has.
+fn uuid(card: &Card, host_id: &str) -> String {
+    format!("intel-{host_id}-{}", card.pci)
+}
+
+pub fn device(card: &Card, all: &[Card], setting: &Setting, bus: &PciBus, host_id: &str) -> Device {
     let known = DISCRETE.iter().find(|(id, _)| *id == card.model);
     let model = match known {
         Some((_, name)) => (*name).to_owned(),
@@ -56,8 +61,7 @@ pub fn device(card: &Card, setting: &Setting, bus: &PciBus, host_id: &str) -> De
     let bytes = memory(card).or_else(|| known.and_then(|_| window(&card.device())));
     Device {
         facts: GpuFacts {
-            // Intel tells no identity that no other card has.
-            uuid: format!("intel-{host_id}-{}", card.pci),
+            uuid: uuid(card, host_id),
             vendor: "Intel".to_owned(),
             class: class::intel(&model).into(),
             model,
@@ -67,6 +71,15 @@ pub fn device(card: &Card, setting: &Setting, bus: &PciBus, host_id: &str) -> De
                 pci: Some(card.pci.to_string()),
                 numa_node: bus.numa_node(card.pci),
                 driver: Some(drm::driver(setting, &card.driver)),
+                links: all
+                    .iter()
+                    .filter(|other| other.pci != card.pci)
+                    .map(|other| Link {
+                        peer: uuid(other, host_id),
+                        path: bus.path(card.pci, other.pci),
+                        width: 1,
+                    })
+                    .collect(),
                 ..Hardware::default()
             })),
         },

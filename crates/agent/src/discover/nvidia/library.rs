@@ -28,6 +28,7 @@ pub struct Failure(pub Status);
 
 impl Failure {
     pub const NOT_SUPPORTED: Failure = Failure(3);
+    pub const INSUFFICIENT_SIZE: Failure = Failure(7);
     pub const FUNCTION_NOT_FOUND: Failure = Failure(13);
 }
 
@@ -66,6 +67,7 @@ struct Memory {
 
 /// `nvmlPciInfo_t` as of `_v3`
 #[repr(C)]
+#[derive(Default)]
 struct PciInfo {
     bus_id_legacy: [c_char; 16],
     domain: c_uint,
@@ -74,20 +76,6 @@ struct PciInfo {
     pci_device_id: c_uint,
     pci_subsystem_id: c_uint,
     bus_id: [c_char; 32],
-}
-
-impl Default for PciInfo {
-    fn default() -> Self {
-        PciInfo {
-            bus_id_legacy: [0; 16],
-            domain: 0,
-            bus: 0,
-            device: 0,
-            pci_device_id: 0,
-            pci_subsystem_id: 0,
-            bus_id: [0; 32],
-        }
-    }
 }
 
 impl PciInfo {
@@ -440,8 +428,8 @@ impl Nvml {
         let mut list = [InstancePlacement::default(); LIST_MAX as usize];
         let mut count = LIST_MAX;
         match call!(self.placements(of, profile, list.as_mut_ptr(), &mut count)) {
-            Ok(()) => list[..count.min(LIST_MAX) as usize].to_vec(),
-            Err(_) => Vec::new(),
+            Ok(()) if count <= LIST_MAX => list[..count as usize].to_vec(),
+            _ => Vec::new(),
         }
     }
 
@@ -450,6 +438,9 @@ impl Nvml {
         let mut list = [std::ptr::null_mut(); LIST_MAX as usize];
         let mut count = LIST_MAX;
         call!(self.instances(of, profile, list.as_mut_ptr(), &mut count))?;
+        if count > LIST_MAX {
+            return Err(Failure::INSUFFICIENT_SIZE);
+        }
         let info = |&instance: &Handle| {
             let mut info = InstanceInfo {
                 device: std::ptr::null_mut(),
@@ -464,7 +455,7 @@ impl Nvml {
                 placement: info.placement,
             })
         };
-        let known = list.iter().take(count.min(LIST_MAX) as usize);
+        let known = list[..count as usize].iter();
         Ok(known
             .filter(|instance| !instance.is_null())
             .filter_map(info)
