@@ -137,8 +137,10 @@ fn inside(handle: Handle, index: usize) -> Handle {
 }
 
 fn hang_if_asked(machine: &Machine, function: &str) {
-    while machine.hang == function {
-        std::thread::park();
+    if machine.hang == function {
+        loop {
+            std::thread::park();
+        }
     }
 }
 

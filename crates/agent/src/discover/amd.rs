@@ -35,7 +35,13 @@ const MODELS: &[(u16, &str)] = &[
     (0x75a3, "AMD Instinct MI355X"),
 ];
 
-pub fn devices(cards: &[Card], setting: &Setting, bus: &PciBus, host_id: &str) -> Vec<Device> {
+pub fn devices(
+    cards: &[Card],
+    setting: &Setting,
+    bus: &PciBus,
+    host_id: &str,
+    notes: &mut Vec<String>,
+) -> Vec<Device> {
     let topology = Topology::below(&setting.sys());
     let uuids: Vec<String> = cards.iter().map(|card| uuid(card, host_id)).collect();
     let each = cards.iter().zip(&uuids).map(|(card, uuid)| {
@@ -48,7 +54,7 @@ pub fn devices(cards: &[Card], setting: &Setting, bus: &PciBus, host_id: &str) -
             path: path(card, other, &topology, bus),
             width: 1,
         });
-        device(card, uuid, links.collect(), &topology, setting, bus)
+        device(card, uuid, links.collect(), &topology, setting, bus, notes)
     });
     each.collect()
 }
@@ -68,6 +74,7 @@ fn device(
     topology: &Topology,
     setting: &Setting,
     bus: &PciBus,
+    notes: &mut Vec<String>,
 ) -> Device {
     let dir = card.device();
     let known = MODELS.iter().find(|(id, _)| *id == card.model);
@@ -82,6 +89,7 @@ fn device(
     let files = ["kfd".to_owned()]
         .into_iter()
         .chain(render.iter().map(|minor| format!("dri/renderD{minor}")));
+    let files = setting.device_files(files, &format!("{model} at {}", card.pci), notes);
     Device {
         facts: GpuFacts {
             uuid: uuid.to_owned(),
@@ -101,7 +109,7 @@ fn device(
             })),
         },
         opencl: None,
-        files: setting.device_files(files),
+        files,
     }
 }
 

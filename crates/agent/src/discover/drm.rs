@@ -127,11 +127,11 @@ pub fn devices(setting: &Setting, host_id: &str) -> Answer {
             _ => {}
         }
     }
-    let intel = by_intel
-        .iter()
-        .map(|card| intel::device(card, &by_intel, setting, &bus, host_id));
-    answer.devices = amd::devices(&by_amd, setting, &bus, host_id);
-    answer.devices.extend(intel);
+    answer.devices = amd::devices(&by_amd, setting, &bus, host_id, &mut answer.notes);
+    for card in &by_intel {
+        let device = intel::device(card, &by_intel, setting, &bus, host_id, &mut answer.notes);
+        answer.devices.push(device);
+    }
     answer
 }
 

@@ -52,13 +52,22 @@ fn uuid(card: &Card, host_id: &str) -> String {
     format!("intel-{host_id}-{}", card.pci)
 }
 
-pub fn device(card: &Card, all: &[Card], setting: &Setting, bus: &PciBus, host_id: &str) -> Device {
+pub fn device(
+    card: &Card,
+    all: &[Card],
+    setting: &Setting,
+    bus: &PciBus,
+    host_id: &str,
+    notes: &mut Vec<String>,
+) -> Device {
     let known = DISCRETE.iter().find(|(id, _)| *id == card.model);
     let model = match known {
         Some((_, name)) => (*name).to_owned(),
         None => format!("Intel graphics {:#06x}", card.model),
     };
     let bytes = memory(card).or_else(|| known.and_then(|_| window(&card.device())));
+    let files = card.render.iter().map(|minor| format!("dri/renderD{minor}"));
+    let files = setting.device_files(files, &format!("{model} at {}", card.pci), notes);
     Device {
         facts: GpuFacts {
             uuid: uuid(card, host_id),
@@ -84,7 +93,7 @@ pub fn device(card: &Card, all: &[Card], setting: &Setting, bus: &PciBus, host_i
             })),
         },
         opencl: None,
-        files: setting.device_files(card.render.iter().map(|minor| format!("dri/renderD{minor}"))),
+        files,
     }
 }
 

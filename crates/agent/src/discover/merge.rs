@@ -119,7 +119,7 @@ mod tests {
         ];
         let mut notes = Vec::new();
         let merged = merge(vendors, served, &mut notes);
-        let told: Vec<(&str, u64, Option<(&str, usize)>)> = merged
+        let told: Vec<_> = merged
             .iter()
             .map(|device| {
                 let opencl = device

@@ -79,7 +79,11 @@ pub fn devices(setting: &Setting) -> Result<Answer, String> {
                 hardware: Some(Box::new(hardware)),
             },
             opencl: None,
-            files: setting.device_files(files(&nvml, gpu)),
+            files: setting.device_files(
+                files(&nvml, gpu),
+                &format!("{} ({})", gpu.name, gpu.uuid),
+                &mut answer.notes,
+            ),
         });
     }
     Ok(answer)

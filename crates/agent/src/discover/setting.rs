@@ -2,7 +2,7 @@
 //!
 //! On a machine in service nothing is set. Tests lay out a root of their own and load doubles.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 const ROOT: &str = "TENURE_DEVICE_ROOT";
@@ -68,14 +68,23 @@ impl Setting {
         self.root.join("sys")
     }
 
-    /// Of these files below `dev`, those that a program is given. On the machine's own root that is all: some are
-    /// only made when a driver is first used.
-    pub fn device_files(&self, names: impl IntoIterator<Item = String>) -> Vec<PathBuf> {
-        let own_root = self.root == Path::new("/");
-        names
+    /// Of these files below `dev`, those that are there, for a job cannot be given another; the rest are noted.
+    pub fn device_files(
+        &self,
+        names: impl IntoIterator<Item = String>,
+        title: &str,
+        notes: &mut Vec<String>,
+    ) -> Vec<PathBuf> {
+        let (there, missing): (Vec<PathBuf>, Vec<PathBuf>) = names
             .into_iter()
             .map(|name| self.root.join("dev").join(name))
-            .filter(|path| own_root || path.exists())
-            .collect()
+            .partition(|path| path.exists());
+        notes.extend(missing.iter().map(|path| {
+            format!(
+                "{title}: {} is missing, and programs that need it will fail",
+                path.display()
+            )
+        }));
+        there
     }
 }
