@@ -187,6 +187,8 @@ fn everything() -> Vec<Event> {
         max_compute_permille: Some(500),
         max_vram_mib_per_job: Some(40_000),
         max_gpus_per_job: Some(1),
+        egress: None,
+        max_egress_mbit: None,
     };
     take(
         &mut world,
