@@ -1,19 +1,36 @@
-//! What the machine has. Drivers are asked by a child process with a deadline: one that hangs holds up nobody.
+//! What the machine has: devices of every vendor, each once, with what they can give and why.
+//!
+//! Drivers are loaded at run time and asked by child processes with a deadline (`ask`): one that hangs holds up
+//! nobody. NVIDIA is asked by NVML, AMD and Intel by what their kernel drivers show below `/sys`, and any device by
+//! OpenCL; `merge` makes one of what several ways found. Deliberately absent: readings that move (telemetry), and
+//! making partitions.
 
+mod amd;
+mod ask;
+mod class;
+mod drm;
 pub mod host;
-pub mod opencl;
+mod intel;
+mod level;
+mod merge;
+mod nvidia;
+mod opencl;
+mod pci;
+pub mod setting;
+mod uevent;
+pub mod watch;
 
-use std::io::{self, Read};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use tenure_domain::schedule::fleet::{GpuFacts, Inventory};
 use tenure_domain::workload::spec::Isolation;
 
-const DRIVER_PATIENCE: Duration = Duration::from_secs(10);
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
+use ask::{Answer, Way};
+use setting::Setting;
+
+/// Bytes of a driver's text that are kept, as the server takes no more.
+const TEXT_BYTES_MAX: usize = 200;
 
 /// A device, and how programs on this node find it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +42,24 @@ pub struct Device {
     pub files: Vec<PathBuf>,
 }
 
+impl Device {
+    fn hardware(&self) -> Option<&tenure_domain::schedule::hardware::Hardware> {
+        self.facts.hardware.as_deref()
+    }
+
+    fn pci(&self) -> Option<pci::PciAddress> {
+        self.hardware()?.pci.as_ref()?.parse().ok()
+    }
+
+    /// As notes call it.
+    fn title(&self) -> String {
+        match self.pci() {
+            Some(pci) => format!("{} at {pci}", self.facts.model),
+            None => format!("{} ({})", self.facts.model, self.facts.uuid),
+        }
+    }
+}
+
 /// Which device of which OpenCL platform.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenClName {
@@ -33,13 +68,15 @@ pub struct OpenClName {
 }
 
 /// What a machine has.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Found {
     pub cpu_milli: u32,
     pub memory_mib: u64,
     pub devices: Vec<Device>,
-    /// One line for each driver that gave nothing, and why.
+    /// One line for each driver that gave nothing, device that was left out, and level that is missing, and why.
     pub notes: Vec<String>,
+    /// A driver did not answer in time: what it serves is missing here and may be back soon.
+    pub incomplete: bool,
 }
 
 impl Found {
@@ -67,60 +104,73 @@ impl Found {
 }
 
 /// Everything that is here. `host_id` tells this machine's devices from those of others.
-pub fn all(host_id: &str) -> Found {
-    let mut notes = Vec::new();
-    let devices = opencl(host_id).unwrap_or_else(|error| {
-        notes.push(format!("OpenCL: none ({error})"));
-        Vec::new()
-    });
-    Found {
+pub fn all(setting: &Setting, host_id: &str) -> Found {
+    let mut found = Found {
         cpu_milli: host::cpu_milli(),
         memory_mib: host::memory_mib(),
-        devices,
-        notes,
+        ..Found::default()
+    };
+    let answers = std::thread::scope(|scope| {
+        let asked = Way::ALL.map(|way| (way, scope.spawn(move || ask::ask(way, setting, host_id))));
+        asked.map(|(way, thread)| (way, thread.join()))
+    });
+    let mut by_way = answers.map(|(way, answer)| match answer {
+        Ok(Ok(Answer { devices, notes })) => {
+            found.notes.extend(notes);
+            devices
+        }
+        Ok(Err(error)) => {
+            found.incomplete |= error.kind() == std::io::ErrorKind::TimedOut;
+            found.notes.push(format!("{}: none ({error})", way.title()));
+            Vec::new()
+        }
+        Err(_) => {
+            found
+                .notes
+                .push(format!("{}: none (the question failed)", way.title()));
+            Vec::new()
+        }
+    });
+    let served = std::mem::take(&mut by_way[Way::OpenCl as usize]);
+    let vendors = by_way.into_iter().flatten().collect();
+    found.devices = merge::merge(vendors, served, &mut found.notes);
+    for device in &mut found.devices {
+        level::set(device, &mut found.notes);
     }
+    found
 }
 
-fn opencl(host_id: &str) -> io::Result<Vec<Device>> {
-    let mut child = Command::new(crate::PROGRAM)
-        .args(["discover-opencl", host_id])
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("HOME", "/nonexistent")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let answer = child.stdout.take();
-    let reading = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        answer
-            .map(|answer| answer.take(ANSWER_BYTES_MAX).read_to_end(&mut text))
-            .transpose()
-            .map(|_| text)
-    });
-    let deadline = Instant::now() + DRIVER_PATIENCE;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
+/// What outsiders wrote, fit to be shown in one line.
+fn printable(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let plain = |letter: &char| tenure_domain::name::check_text(&letter.to_string(), 4, "").is_ok();
+    let mut kept = String::new();
+    for letter in text.chars().filter(plain) {
+        if kept.len() + letter.len_utf8() > TEXT_BYTES_MAX {
+            break;
         }
-        if Instant::now() >= deadline {
-            // A process in the driver may not die at once; it is left behind rather than waited for.
-            child.kill()?;
-            return Err(io::Error::other("the driver did not answer in time"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    let text = reading
-        .join()
-        .map_err(|_| io::Error::other("reading the answer failed"))??;
-    if !status.success() {
-        let why = String::from_utf8_lossy(&text).trim().to_owned();
-        return Err(io::Error::other(if why.is_empty() {
-            format!("discovery ended with {status}")
-        } else {
-            why
-        }));
+        kept.push(letter);
     }
-    Ok(serde_json::from_slice(&text)?)
+    kept.trim().to_owned()
+}
+
+/// What `discover WAY HOST` does, in a process of its own: prints what was found as JSON, or why there is nothing.
+pub fn main(mut arguments: impl Iterator<Item = String>) -> i32 {
+    let way = arguments.next().unwrap_or_default();
+    let host_id = arguments.next().unwrap_or_default();
+    let setting = Setting::from_environment();
+    let said = match way.as_str() {
+        "all" => serde_json::to_string(&all(&setting, &host_id)).map_err(|error| error.to_string()),
+        way => ask::answer(way, &setting, &host_id),
+    };
+    match said {
+        Ok(json) => {
+            println!("{json}");
+            0
+        }
+        Err(why) => {
+            println!("{why}");
+            1
+        }
+    }
 }

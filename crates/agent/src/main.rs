@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Parser, Subcommand};
 use tenure_agent::channel::ChannelConfig;
+use tenure_agent::discover::setting::Setting;
 use tenure_agent::image::ImageConfig;
 use tenure_agent::image::tool::ImageCommand;
 use tenure_agent::node::NodeConfig;
@@ -119,9 +120,9 @@ fn main() -> ExitCode {
     let first = arguments.next();
     let internal = match first.as_ref().and_then(|first| first.to_str()) {
         Some("exec") => Some(tenure_agent::exec::main()),
-        Some("discover-opencl") => {
-            let host_id = arguments.next().unwrap_or_default();
-            Some(tenure_agent::discover::opencl::main(&host_id.to_string_lossy()))
+        Some("discover") => {
+            let rest = arguments.by_ref().map(|text| text.to_string_lossy().into_owned());
+            Some(tenure_agent::discover::main(rest))
         }
         Some("probe-guard") => {
             let library = arguments.next().unwrap_or_default();
@@ -194,6 +195,7 @@ fn run_agent(run: Run) -> anyhow::Result<()> {
         state_dir: run.state_dir,
         name,
         ticket,
+        discover: Setting::from_environment(),
         node: NodeConfig {
             first_user_id: run.first_user_id,
             log_bytes_max: run.log_bytes_max,

@@ -12,13 +12,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::channel::{self, ChannelConfig};
-use crate::discover;
+use crate::discover::{self, Found, setting::Setting, watch::Watch};
 use crate::identity::{Identity, IdentityError};
 use crate::isolate::Isolation;
 use crate::node::{Node, NodeConfig, Wish};
 use crate::state_dir::StateDir;
 
 const LOOK_AROUND: Duration = Duration::from_secs(300);
+/// When a driver did not answer, sooner.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// Slices of what ended leave their devices at least this often, and the dead are counted out.
 const CLEAR: Duration = Duration::from_secs(1);
 const PRUNE: Duration = Duration::from_secs(600);
@@ -34,6 +36,7 @@ pub struct RunConfig {
     pub name: String,
     /// Only asked for when the node has not joined.
     pub ticket: Option<JoinTicket>,
+    pub discover: Setting,
     pub node: NodeConfig,
     pub channel: ChannelConfig,
 }
@@ -51,13 +54,17 @@ pub async fn run(config: RunConfig) -> anyhow::Result<()> {
 
     let host_id = host_id(dir.root())?;
     let (inventory, inventories) = watch::channel(tenure_domain::schedule::fleet::Inventory::default());
-    look_around(&node, &host_id, &inventory).await;
+    let mut watch = Watch::begin(&config.discover);
+    let mut whole = look_around(&node, &config.discover, &host_id, &inventory).await;
     tokio::spawn({
         let node = node.clone();
         async move {
             loop {
+                let pause = if whole { LOOK_AROUND } else { LOOK_AGAIN };
                 tokio::select! {
-                    () = tokio::time::sleep(LOOK_AROUND) => look_around(&node, &host_id, &inventory).await,
+                    _ = tokio::time::timeout(pause, watch.changed()) => {
+                        whole = look_around(&node, &config.discover, &host_id, &inventory).await;
+                    }
                     () = node.images.changed() => tell_images(&node, &inventory).await,
                 }
             }
@@ -142,26 +149,28 @@ async fn identity(root: &Path, config: &RunConfig) -> Result<Identity, IdentityE
     }
 }
 
+/// Looks and tells the server what is new. Whether every driver answered.
 async fn look_around(
     node: &Arc<Node>,
+    setting: &Setting,
     host_id: &str,
     inventory: &watch::Sender<tenure_domain::schedule::fleet::Inventory>,
-) {
-    let host_id = host_id.to_owned();
-    let Ok(mut found) = tokio::task::spawn_blocking(move || discover::all(&host_id)).await else {
-        return;
+) -> bool {
+    let (setting, host_id) = (setting.clone(), host_id.to_owned());
+    let Ok(mut found) = tokio::task::spawn_blocking(move || discover::all(&setting, &host_id)).await else {
+        return false;
     };
-    for note in &found.notes {
-        tracing::debug!("{note}");
-    }
     if node.config().guard.is_none() {
         found.without_guard("there is no guard library to rely on");
     }
+    tell_people(&node.found(), &found);
+    let whole = !found.incomplete;
     let mut told = found.inventory();
     told.images.clone_from(&inventory.borrow().images);
     node.set_found(Arc::new(found));
     tell(inventory, told);
     tell_images(node, inventory).await;
+    whole
 }
 
 /// Says which images are here; also those that `tenure-agent image` brought or removed meanwhile.
@@ -184,6 +193,29 @@ fn tell(
         *known = told;
         news
     });
+}
+
+/// The first look says what is there; later ones what changed.
+fn tell_people(before: &Found, now: &Found) {
+    let first = before.cpu_milli == 0;
+    for note in now.notes.iter().filter(|note| !before.notes.contains(note)) {
+        if first {
+            tracing::debug!("{note}");
+        } else {
+            tracing::info!("{note}");
+        }
+    }
+    for (one, other, came) in [(before, now, false), (now, before, true)] {
+        let only_here = |device: &&discover::Device| other.device(&device.facts.uuid).is_none();
+        for device in one.devices.iter().filter(only_here).filter(|_| !first) {
+            let (uuid, model) = (&device.facts.uuid, &device.facts.model);
+            if came {
+                tracing::info!(uuid, model, "a device came");
+            } else {
+                tracing::warn!(uuid, model, "a device went");
+            }
+        }
+    }
 }
 
 /// A name for this machine's devices that no other machine has.

@@ -124,6 +124,7 @@ impl Rate {
             class: "H100".into(),
             vram_mib: 80_000,
             isolation: isolation.clone().into(),
+            hardware: None,
         };
         let inventory = Inventory {
             cpu_milli: 256_000,
@@ -139,6 +140,7 @@ impl Rate {
 fn job(gpus: u32) -> Arc<JobSpec> {
     let demand = Demand {
         gpus,
+        capped: false,
         compute_permille: if gpus > 0 { 100 } else { 1000 },
         vram_mib: u64::from(gpus) * 4000,
         cpu_milli: 100,

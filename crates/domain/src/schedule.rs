@@ -6,6 +6,7 @@
 pub mod admit;
 pub mod allocation;
 pub mod fleet;
+pub mod hardware;
 pub mod pass;
 pub mod place;
 pub mod why;

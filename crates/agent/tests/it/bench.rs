@@ -35,6 +35,7 @@ pub struct Bench {
     pub agent: Option<Child>,
     config: HubConfig,
     arguments: Vec<String>,
+    variables: Vec<(String, String)>,
 }
 
 impl Bench {
@@ -42,8 +43,12 @@ impl Bench {
         Bench::with(Duration::from_secs(60), &[]).await
     }
 
-    /// An agent that has joined and said everything.
     pub async fn with(term: Duration, arguments: &[&str]) -> Bench {
+        Bench::on(term, arguments, &[]).await
+    }
+
+    /// An agent that has joined and said everything, with these variables in its environment.
+    pub async fn on(term: Duration, arguments: &[&str], variables: &[(&str, String)]) -> Bench {
         let registry = Arc::new(MemoryRegistry::default());
         let authority = Arc::new(Authority::create().unwrap());
         let mut config = HubConfig {
@@ -78,6 +83,10 @@ impl Bench {
             agent: None,
             config,
             arguments,
+            variables: variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), value.clone()))
+                .collect(),
         };
         bench.start_agent();
         watcher.whole(bench.node).await;
@@ -118,6 +127,7 @@ impl Bench {
             .arg("--host-dir")
             .arg(format!("{}:rw", self.root.path().join("marks").display()))
             .args(&self.arguments)
+            .envs(self.variables.iter().cloned())
             .env("TENURE_LOG", "debug")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -3,13 +3,17 @@
 mod bench;
 mod confine;
 mod conform;
+mod hotplug;
 mod image;
 mod job;
 mod join;
 mod lease;
+mod machine;
 mod network;
+mod nvidia;
 mod probe;
 mod restart;
 mod secret;
 mod slice;
 mod stop;
+mod sysfs;

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use tenure_domain::id::{GpuId, NodeId};
 use tenure_domain::schedule::fleet::NodeStatus;
+use tenure_domain::schedule::hardware::Hardware;
 use utoipa::ToSchema;
 
 use super::time::Moment;
@@ -58,4 +59,7 @@ pub struct GpuView {
     /// Levels it can give, and why.
     pub isolation: std::collections::BTreeMap<String, String>,
     pub present: bool,
+    /// What its driver tells of it beyond that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<Hardware>,
 }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::allocation::Allocation;
+use super::hardware::Hardware;
 use crate::id::{AllocationId, GpuId, NodeId};
 use crate::name;
 use crate::refusal::Refusal;
@@ -31,6 +32,9 @@ pub struct GpuFacts {
     pub vram_mib: u64,
     /// Levels it can give, and for each why it can.
     pub isolation: BTreeMap<Isolation, String>,
+    /// What its driver tells of it beyond that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<Box<Hardware>>,
 }
 
 /// A machine as its agent found it.
@@ -71,6 +75,9 @@ impl Inventory {
                     "a GPU has between 1 MiB and 1 PiB of memory",
                 ));
             }
+            gpu.hardware
+                .as_ref()
+                .map_or(Ok(()), |hardware| hardware.check())?;
         }
         if self.images.len() > MAX_IMAGES {
             return Err(Refusal::invalid(

@@ -10,6 +10,9 @@ use tenure_domain::Event;
 use tenure_domain::command::Observation;
 use tenure_domain::event::RefusedAccess;
 use tenure_domain::id::SecretId;
+use tenure_domain::schedule::hardware::{
+    Hardware, Link, LinkPath, Part, PartProfile, Partitioning, Placement,
+};
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::{Action, Role};
@@ -38,6 +41,42 @@ fn kinds() -> BTreeSet<&'static str> {
     let kinds: BTreeSet<&str> = list.split_whitespace().collect();
     assert!(kinds.len() >= 40 && kinds.contains("JobEnded"));
     kinds
+}
+
+/// Every fact a driver may tell.
+fn hardware() -> Hardware {
+    let placement = Placement { start: 4, size: 4 };
+    Hardware {
+        pci: Some("0000:c1:00.0".into()),
+        numa_node: Some(1),
+        driver: Some("nvidia 570.86.15".into()),
+        architecture: Some("sm_90".into()),
+        ecc: Some(true),
+        partitioning: Some(Partitioning {
+            mode: "mig".into(),
+            pending: Some("off".into()),
+            modes: vec!["off".into(), "mig".into()],
+            parts: vec![Part {
+                uuid: "MIG-77".into(),
+                profile: "3g.40gb".into(),
+                memory_mib: 40_192,
+                placement: Some(placement),
+            }],
+            profiles: vec![PartProfile {
+                name: "3g.40gb".into(),
+                id: 9,
+                memory_mib: 40_192,
+                slices: 3,
+                count: 2,
+                placements: vec![Placement { start: 0, size: 4 }, placement],
+            }],
+        }),
+        links: vec![Link {
+            peer: "GPU-77aa".into(),
+            path: LinkPath::Nvlink,
+            width: 18,
+        }],
+    }
 }
 
 /// A life in which everything happens once.
@@ -148,6 +187,8 @@ fn everything() -> Vec<Event> {
         max_compute_permille: Some(500),
         max_vram_mib_per_job: Some(40_000),
         max_gpus_per_job: Some(1),
+        egress: None,
+        max_egress_mbit: None,
     };
     take(
         &mut world,
@@ -224,12 +265,13 @@ fn everything() -> Vec<Event> {
         panic!("no node")
     };
     let agent = Actor::Node(node);
-    let device = gpu(
+    let mut device = gpu(
         "GPU-5c1e",
         "H100",
         80_000,
         &[Isolation::Guarded, Isolation::Fenced, Isolation::Exclusive],
     );
+    device.hardware = Some(Box::new(hardware()));
     take(
         &mut world,
         &agent,

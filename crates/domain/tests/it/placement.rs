@@ -1,6 +1,8 @@
 //! Placement and the queue, seen from outside: best fit, order, and devices that come, go and move.
 
+use tenure_domain::command::Observation;
 use tenure_domain::schedule::fleet::NodeStatus;
+use tenure_domain::schedule::hardware::{Hardware, Link, LinkPath, Part, Partitioning};
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::Role;
 use tenure_domain::workload::spec::{Isolation, Priority};
@@ -193,6 +195,136 @@ fn a_device_is_on_one_node_only() {
         world.act(Actor::Node(old), again).expect_err("on two nodes").code,
         Code::ContradictoryReport
     );
+}
+
+/// What a health incident will do about the job is not decided here: until then its program fails by itself or its
+/// time runs out, and nobody else is sent to a device that is not there.
+#[test]
+fn a_device_that_goes_takes_no_more_work_and_its_job_is_not_touched() {
+    let (mut world, _, ada) = setting();
+    let cards = |names: &[&str]| {
+        let cards = names.iter().map(|name| gpu(name, "A10", 24_000, &GUARDED));
+        inventory(8000, 16_000, cards.collect())
+    };
+    let node = world.node("alpha", cards(&["one", "two"]));
+    let mut submit = |share| {
+        world
+            .submit(ada, spec("j", slice(share, 4000), 60))
+            .expect("taken")
+    };
+    let (kept, lost) = (submit(600), submit(500));
+    let card_of = |job| {
+        let (id, _) = world.allocation(job).expect("placed");
+        let slice = &world.state.fleet.allocation(id).expect("living").slices[0];
+        let gpu = world.state.fleet.node(node).and_then(|node| node.gpu(slice.gpu));
+        gpu.expect("known").facts.uuid.clone()
+    };
+    let (stays, goes) = (card_of(kept), card_of(lost));
+    assert_ne!(stays, goes, "they do not fit on one");
+    world.observe(lost, Observation::Running).expect("runs");
+    let report = |inventory| Wish::ReportInventory { node, inventory };
+    world
+        .act(Actor::Node(node), report(cards(&[&stays])))
+        .expect("one went");
+    let present = |world: &World, uuid: &str| {
+        let gpus = &world.state.fleet.node(node).expect("alpha").gpus;
+        gpus.iter()
+            .find(|gpu| gpu.facts.uuid == uuid)
+            .map(|gpu| gpu.present)
+    };
+    assert_eq!(
+        (present(&world, &stays), present(&world, &goes)),
+        (Some(true), Some(false))
+    );
+    assert!(world.allocation(lost).is_some(), "its job keeps its allocation");
+    // It would fit beside the job on the card that went, and on no other.
+    let next = world.submit(ada, spec("k", slice(450, 4000), 60)).expect("taken");
+    assert_eq!(
+        world.allocation(next),
+        None,
+        "nothing is placed on what is not there"
+    );
+    world.exit(lost, 10);
+    assert_eq!(present(&world, &goes), None, "forgotten when nobody holds it");
+    assert_eq!(world.allocation(next), None);
+    world
+        .act(Actor::Node(node), report(cards(&[&stays, &goes])))
+        .expect("back again");
+    world
+        .system(Wish::Schedule {
+            after: None,
+            limit: 100,
+        })
+        .expect("a pass");
+    assert!(world.allocation(next).is_some(), "and given out when it is back");
+}
+
+#[test]
+fn what_a_driver_tells_is_bounded() {
+    let (mut world, ..) = setting();
+    let node = world.node("alpha", inventory(8000, 16_000, vec![]));
+    let part = |uuid: &str| Part {
+        uuid: uuid.into(),
+        profile: "1g.5gb".into(),
+        memory_mib: 4864,
+        placement: None,
+    };
+    let cut = |parts: Vec<Part>, mode: &str| Hardware {
+        partitioning: Some(Partitioning {
+            mode: mode.into(),
+            parts,
+            ..Partitioning::default()
+        }),
+        ..Hardware::default()
+    };
+    let link = |peer: &str| Link {
+        peer: peer.into(),
+        path: LinkPath::System,
+        width: 1,
+    };
+    let report = |hardware: Hardware| {
+        let mut card = gpu("card", "A10", 24_000, &GUARDED);
+        card.hardware = Some(Box::new(hardware));
+        Wish::ReportInventory {
+            node,
+            inventory: inventory(8000, 16_000, vec![card]),
+        }
+    };
+    let before = world.state.clone();
+    for (bad, field) in [
+        (cut(vec![part("a"); 129], "mig"), "/gpus/hardware/partitioning"),
+        (
+            cut(vec![part("a\u{1b}[31m")], "mig"),
+            "/gpus/hardware/partitioning",
+        ),
+        (cut(vec![], &"m".repeat(201)), "/gpus/hardware/partitioning"),
+        (
+            Hardware {
+                links: vec![link("a"); 1025],
+                ..Hardware::default()
+            },
+            "/gpus/hardware/links",
+        ),
+        (
+            Hardware {
+                pci: Some("\n".into()),
+                ..Hardware::default()
+            },
+            "/gpus/hardware",
+        ),
+    ] {
+        let refusal = world
+            .act(Actor::Node(node), report(bad))
+            .expect_err("beyond bounds");
+        assert_eq!(
+            (refusal.code, refusal.field.as_deref()),
+            (Code::InvalidField, Some(field))
+        );
+    }
+    assert_eq!(world.state.fleet, before.fleet, "nothing changed");
+    world
+        .act(Actor::Node(node), report(cut(vec![part("a"); 128], "mig")))
+        .expect("within bounds");
 }
 
 #[test]

@@ -56,6 +56,7 @@ pub fn gpu(uuid: &str, class: &str, vram_mib: u64, levels: &[Isolation]) -> GpuF
         class: class.into(),
         vram_mib,
         isolation: isolation.collect(),
+        hardware: None,
     }
 }
 

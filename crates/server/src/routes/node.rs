@@ -46,6 +46,7 @@ fn gpu_view(gpu: &Gpu) -> GpuView {
             .map(|(level, why)| (level.as_str().to_owned(), why.clone()))
             .collect(),
         present: gpu.present,
+        hardware: facts.hardware.as_deref().cloned(),
     }
 }
 

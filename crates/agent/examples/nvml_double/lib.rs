@@ -1,0 +1,439 @@
+//! A double of NVIDIA's management library, for tests: `libnvml_double.so`, driven by the JSON file that
+//! `TENURE_NVML_PROFILE` names. It answers as NVML would on the machine described there, faults included.
+//!
+//! Names, numbers and layouts are those of `nvml.h` (`model` holds what devices are made of). Deliberately absent:
+//! everything discovery does not ask for, and doing anything.
+
+mod model;
+
+use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+
+use model::{MODELS, MigProfile, Model};
+
+type Handle = *mut c_void;
+type Status = i32;
+
+const SUCCESS: Status = 0;
+const UNINITIALIZED: Status = 1;
+const INVALID_ARGUMENT: Status = 2;
+const NOT_SUPPORTED: Status = 3;
+const NOT_FOUND: Status = 6;
+const GPU_IS_LOST: Status = 15;
+
+/// The machine.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Machine {
+    driver: String,
+    devices: Vec<Gpu>,
+    /// The status of `nvmlInit_v2`.
+    #[serde(default)]
+    init: Status,
+    /// The function that never returns.
+    #[serde(default)]
+    hang: String,
+    /// More is counted than there is room for.
+    #[serde(default)]
+    wrong_counts: bool,
+    /// Texts fill their room and do not end.
+    #[serde(default)]
+    endless_texts: bool,
+    /// Memory that no device has.
+    #[serde(default)]
+    wrong_memory: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Gpu {
+    model: String,
+    uuid: String,
+    bus: u32,
+    #[serde(default)]
+    lost: bool,
+    #[serde(default)]
+    ecc: bool,
+    #[serde(default)]
+    uncorrected: u64,
+    #[serde(default)]
+    mig: bool,
+    /// If another mode was asked for.
+    #[serde(default)]
+    mig_pending: Option<bool>,
+    #[serde(default)]
+    instances: Vec<Instance>,
+    /// Buses at the other ends of its NVLinks; 0 is a switch.
+    #[serde(default)]
+    links: Vec<u32>,
+}
+
+/// A GPU instance, with one compute instance in it or none.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Instance {
+    profile: String,
+    start: u32,
+    #[serde(default)]
+    uuid: Option<String>,
+    /// Compute slices, if not all.
+    #[serde(default)]
+    slices: Option<u32>,
+}
+
+impl Gpu {
+    fn model(&self) -> &'static Model {
+        MODELS
+            .iter()
+            .find(|model| model.name == self.model)
+            .expect("a profile names a known model")
+    }
+
+    fn profile_of(&self, instance: &Instance) -> &'static MigProfile {
+        let mut profiles = self.model().mig.iter();
+        profiles
+            .find(|profile| profile.name == instance.profile)
+            .expect("an instance has a profile of its model")
+    }
+
+    fn given(&self) -> Vec<(usize, &Instance)> {
+        let with_device = self.instances.iter().enumerate();
+        with_device
+            .filter(|(_, instance)| instance.uuid.is_some())
+            .collect()
+    }
+}
+
+static MACHINE: OnceLock<Machine> = OnceLock::new();
+
+fn machine() -> Result<&'static Machine, Status> {
+    MACHINE.get().ok_or(UNINITIALIZED)
+}
+
+/// A handle is a number: a device counts from 1, and above 16 bits stands the instance.
+fn device(handle: Handle) -> Result<(&'static Machine, &'static Gpu), Status> {
+    let machine = machine()?;
+    let index = (handle as usize & 0xffff)
+        .checked_sub(1)
+        .ok_or(INVALID_ARGUMENT)?;
+    let gpu = machine.devices.get(index).ok_or(INVALID_ARGUMENT)?;
+    if gpu.lost {
+        return Err(GPU_IS_LOST);
+    }
+    Ok((machine, gpu))
+}
+
+fn instance(handle: Handle) -> Result<(usize, &'static Gpu, &'static Instance), Status> {
+    let (_, gpu) = device(handle)?;
+    let index = (handle as usize >> 16).checked_sub(1).ok_or(INVALID_ARGUMENT)?;
+    let instance = gpu.instances.get(index).ok_or(INVALID_ARGUMENT)?;
+    Ok((index, gpu, instance))
+}
+
+fn inside(handle: Handle, index: usize) -> Handle {
+    (handle as usize & 0xffff | (index + 1) << 16) as Handle
+}
+
+fn hang_if_asked(machine: &Machine, function: &str) {
+    if machine.hang == function {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// # Safety
+/// `text` has `room` letters.
+unsafe fn write_text(machine: &Machine, said: &str, text: *mut c_char, room: c_uint) -> Result<(), Status> {
+    let mut letters = said.bytes().chain([0]).collect::<Vec<_>>();
+    if machine.endless_texts {
+        letters = vec![b'x'; room as usize];
+    }
+    if letters.len() > room as usize {
+        return Err(7);
+    }
+    for (at, letter) in letters.into_iter().enumerate() {
+        // SAFETY: within the room, as was just checked.
+        unsafe { text.add(at).write(letter as c_char) };
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `list` has as many places as `count` says.
+unsafe fn write_list<T>(
+    machine: &Machine,
+    items: Vec<T>,
+    list: *mut T,
+    count: *mut c_uint,
+) -> Result<(), Status> {
+    // SAFETY: both as the caller promises; nothing is written beyond the room.
+    unsafe {
+        let room = *count as usize;
+        let length = items.len();
+        for (at, item) in items.into_iter().take(room).enumerate() {
+            list.add(at).write(item);
+        }
+        count.write(if machine.wrong_counts {
+            1_000_000
+        } else {
+            length as c_uint
+        });
+    }
+    Ok(())
+}
+
+macro_rules! exports {
+    ($($name:ident ($($argument:ident : $kind:ty),*) $body:block)*) => {
+        $(
+            /// # Safety
+            /// As nvml.h says of the function of this name.
+            #[unsafe(no_mangle)]
+            #[allow(non_snake_case)]
+            pub unsafe extern "C" fn $name($($argument: $kind),*) -> Status {
+                if let Ok(machine) = machine() {
+                    hang_if_asked(machine, stringify!($name));
+                }
+                // SAFETY: the caller's promise is handed on.
+                let answer = (|| -> Result<(), Status> { unsafe { $body } })();
+                answer.err().unwrap_or(SUCCESS)
+            }
+        )*
+    };
+}
+
+#[repr(C)]
+pub struct PciInfo {
+    legacy: [c_char; 16],
+    domain: c_uint,
+    bus: c_uint,
+    device: c_uint,
+    ids: [c_uint; 2],
+    bus_id: [c_char; 32],
+}
+
+fn pci_info(bus: u32) -> PciInfo {
+    let mut bus_id = [0; 32];
+    for (place, letter) in bus_id.iter_mut().zip(format!("00000000:{bus:02X}:00.0").bytes()) {
+        *place = letter as c_char;
+    }
+    PciInfo {
+        legacy: [0; 16],
+        domain: 0,
+        bus,
+        device: 0,
+        ids: [0; 2],
+        bus_id,
+    }
+}
+
+#[repr(C)]
+pub struct ProfileInfo {
+    version: c_uint,
+    id: c_uint,
+    p2p: c_uint,
+    slices: c_uint,
+    count: c_uint,
+    engines: [c_uint; 6],
+    memory_mb: c_ulonglong,
+    name: [c_char; 96],
+}
+
+#[repr(C)]
+pub struct InstanceInfo {
+    device: Handle,
+    id: c_uint,
+    profile_id: c_uint,
+    placement: [c_uint; 2],
+}
+
+#[repr(C)]
+pub struct Attributes {
+    engines: [c_uint; 6],
+    instance_slices: c_uint,
+    own_slices: c_uint,
+    memory_mb: c_ulonglong,
+}
+
+/// Reads the profile.
+#[unsafe(no_mangle)]
+#[allow(non_snake_case)]
+pub extern "C" fn nvmlInit_v2() -> Status {
+    let Some(text) = std::env::var("TENURE_NVML_PROFILE")
+        .ok()
+        .and_then(|path| std::fs::read_to_string(path).ok())
+    else {
+        return 999;
+    };
+    let machine = MACHINE.get_or_init(|| serde_json::from_str(&text).expect("a profile"));
+    hang_if_asked(machine, "nvmlInit_v2");
+    machine.init
+}
+
+exports! {
+    nvmlSystemGetDriverVersion(text: *mut c_char, room: c_uint) {
+        let machine = machine()?;
+        write_text(machine, &machine.driver, text, room)
+    }
+    nvmlDeviceGetCount_v2(count: *mut c_uint) {
+        count.write(machine()?.devices.len() as c_uint);
+        Ok(())
+    }
+    nvmlDeviceGetHandleByIndex_v2(index: c_uint, handle: *mut Handle) {
+        if index as usize >= machine()?.devices.len() {
+            return Err(INVALID_ARGUMENT);
+        }
+        handle.write((index as usize + 1) as Handle);
+        Ok(())
+    }
+    nvmlDeviceGetName(of: Handle, text: *mut c_char, room: c_uint) {
+        let (machine, gpu) = device(of)?;
+        write_text(machine, gpu.model().product, text, room)
+    }
+    nvmlDeviceGetUUID(of: Handle, text: *mut c_char, room: c_uint) {
+        let (machine, gpu) = device(of)?;
+        let part = instance(of).ok().and_then(|(_, _, instance)| instance.uuid.as_deref());
+        write_text(machine, part.unwrap_or(&gpu.uuid), text, room)
+    }
+    nvmlDeviceGetMemoryInfo(of: Handle, memory: *mut [c_ulonglong; 3]) {
+        let (machine, gpu) = device(of)?;
+        let total = gpu.model().memory_mib << 20;
+        memory.write(if machine.wrong_memory { [u64::MAX; 3] } else { [total, total, 0] });
+        Ok(())
+    }
+    nvmlDeviceGetPciInfo_v3(of: Handle, info: *mut PciInfo) {
+        // Even of a lost device the driver remembers where it was.
+        let index = (of as usize & 0xffff).checked_sub(1).ok_or(INVALID_ARGUMENT)?;
+        info.write(pci_info(machine()?.devices.get(index).ok_or(INVALID_ARGUMENT)?.bus));
+        Ok(())
+    }
+    nvmlDeviceGetMinorNumber(of: Handle, minor: *mut c_uint) {
+        device(of)?;
+        minor.write((of as usize & 0xffff) as c_uint - 1);
+        Ok(())
+    }
+    nvmlDeviceGetCudaComputeCapability(of: Handle, major: *mut i32, minor: *mut i32) {
+        let (_, gpu) = device(of)?;
+        major.write(gpu.model().capability.0);
+        minor.write(gpu.model().capability.1);
+        Ok(())
+    }
+    nvmlDeviceGetEccMode(of: Handle, current: *mut c_uint, pending: *mut c_uint) {
+        let (_, gpu) = device(of)?;
+        current.write(gpu.ecc.into());
+        pending.write(gpu.ecc.into());
+        Ok(())
+    }
+    nvmlDeviceGetTotalEccErrors(of: Handle, kind: c_uint, counter: c_uint, count: *mut c_ulonglong) {
+        let (_, gpu) = device(of)?;
+        if !gpu.ecc {
+            return Err(NOT_SUPPORTED);
+        }
+        count.write(if (kind, counter) == (1, 0) { gpu.uncorrected } else { 0 });
+        Ok(())
+    }
+    nvmlDeviceGetTopologyCommonAncestor(one: Handle, other: Handle, level: *mut c_uint) {
+        let (bus, far) = (device(one)?.1.bus, device(other)?.1.bus);
+        // Sixteen buses belong to a host bridge, 128 to a processor.
+        level.write(if bus >> 4 == far >> 4 { 10 } else if bus >> 7 == far >> 7 { 40 } else { 50 });
+        Ok(())
+    }
+    nvmlDeviceGetNvLinkState(of: Handle, link: c_uint, state: *mut c_uint) {
+        let (_, gpu) = device(of)?;
+        if gpu.links.is_empty() {
+            return Err(NOT_SUPPORTED);
+        }
+        state.write((gpu.links.len() > link as usize).into());
+        Ok(())
+    }
+    nvmlDeviceGetNvLinkRemotePciInfo_v2(of: Handle, link: c_uint, info: *mut PciInfo) {
+        let (_, gpu) = device(of)?;
+        info.write(pci_info(*gpu.links.get(link as usize).ok_or(INVALID_ARGUMENT)?));
+        Ok(())
+    }
+    nvmlDeviceGetNvLinkRemoteDeviceType(of: Handle, link: c_uint, kind: *mut c_uint) {
+        let (_, gpu) = device(of)?;
+        kind.write(if *gpu.links.get(link as usize).ok_or(INVALID_ARGUMENT)? == 0 { 2 } else { 0 });
+        Ok(())
+    }
+    nvmlDeviceGetMigMode(of: Handle, current: *mut c_uint, pending: *mut c_uint) {
+        let (_, gpu) = device(of)?;
+        if gpu.model().mig.is_empty() {
+            return Err(NOT_SUPPORTED);
+        }
+        current.write(gpu.mig.into());
+        pending.write(gpu.mig_pending.unwrap_or(gpu.mig).into());
+        Ok(())
+    }
+    nvmlDeviceGetMaxMigDeviceCount(of: Handle, count: *mut c_uint) {
+        let (machine, gpu) = device(of)?;
+        count.write(if machine.wrong_counts { u32::MAX } else if gpu.mig { 7 } else { 0 });
+        Ok(())
+    }
+    nvmlDeviceGetMigDeviceHandleByIndex(of: Handle, index: c_uint, handle: *mut Handle) {
+        let (_, gpu) = device(of)?;
+        let (at, _) = *gpu.given().get(index as usize).ok_or(NOT_FOUND)?;
+        handle.write(inside(of, at));
+        Ok(())
+    }
+    nvmlDeviceGetGpuInstanceId(of: Handle, id: *mut c_uint) {
+        id.write(instance(of)?.0 as c_uint + 1);
+        Ok(())
+    }
+    nvmlDeviceGetAttributes_v2(of: Handle, attributes: *mut Attributes) {
+        let (_, gpu, instance) = instance(of)?;
+        let profile = gpu.profile_of(instance);
+        attributes.write(Attributes {
+            engines: [0; 6],
+            instance_slices: profile.slices,
+            own_slices: instance.slices.unwrap_or(profile.slices),
+            memory_mb: profile.memory_mib,
+        });
+        Ok(())
+    }
+    nvmlDeviceGetGpuInstanceProfileInfoV(of: Handle, kind: c_uint, info: *mut ProfileInfo) {
+        let (_, gpu) = device(of)?;
+        if !gpu.mig {
+            return Err(NOT_SUPPORTED);
+        }
+        let known = gpu.model().mig.iter().find(|profile| profile.kind == kind);
+        let profile = known.ok_or(NOT_SUPPORTED)?;
+        let info = &mut *info;
+        if info.version != 0x0200_0098 {
+            return Err(25);
+        }
+        info.id = profile.id;
+        info.slices = profile.slices;
+        info.count = profile.count;
+        info.memory_mb = profile.memory_mib;
+        for (place, letter) in info.name.iter_mut().zip(format!("MIG {}\0", profile.name).bytes()) {
+            *place = letter as c_char;
+        }
+        Ok(())
+    }
+    nvmlDeviceGetGpuInstancePossiblePlacements_v2(of: Handle, id: c_uint, list: *mut [c_uint; 2], count: *mut c_uint) {
+        let (machine, gpu) = device(of)?;
+        let profile = gpu.model().mig.iter().find(|profile| profile.id == id).ok_or(INVALID_ARGUMENT)?;
+        let places = profile.starts.iter().map(|start| [*start, profile.size]);
+        write_list(machine, places.collect(), list, count)
+    }
+    nvmlDeviceGetGpuInstances(of: Handle, id: c_uint, list: *mut Handle, count: *mut c_uint) {
+        let (machine, gpu) = device(of)?;
+        let every = gpu.instances.iter().enumerate();
+        let of_kind = every.filter(|(_, instance)| gpu.profile_of(instance).id == id);
+        write_list(machine, of_kind.map(|(at, _)| inside(of, at)).collect(), list, count)
+    }
+    nvmlGpuInstanceGetInfo(of: Handle, info: *mut InstanceInfo) {
+        let (at, gpu, instance) = instance(of)?;
+        let profile = gpu.profile_of(instance);
+        info.write(InstanceInfo {
+            device: (of as usize & 0xffff) as Handle,
+            id: at as c_uint + 1,
+            profile_id: profile.id,
+            placement: [instance.start, profile.size],
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! Which isolation levels a device gives, and why; and of those it does not give, why not.
+//!
+//! Decided last, when it is known who serves the device. `fenced` is given by nobody yet: nothing outside the job's
+//! process limits a slice's memory, compute and time.
+
+use tenure_domain::schedule::hardware::Partitioning;
+use tenure_domain::workload::spec::Isolation;
+
+use super::Device;
+
+/// The modes of a GPU that NVIDIA's MIG can cut.
+pub const MIG: &str = "mig";
+pub const MIG_OFF: &str = "mig off";
+
+/// What of a device is cut into parts, as far as it matters here.
+enum Cut<'a> {
+    /// One piece; it could be cut if there is a `Partitioning`.
+    Whole(Option<&'a Partitioning>),
+    /// By MIG: programs see a part or nothing.
+    Mig(&'a Partitioning),
+    /// Into parts that programs see side by side.
+    Parts(&'a Partitioning),
+}
+
+fn cut(device: &Device) -> Cut<'_> {
+    let partitioning = device
+        .hardware()
+        .and_then(|hardware| hardware.partitioning.as_ref());
+    match partitioning {
+        Some(how) if how.mode == MIG => Cut::Mig(how),
+        Some(how) if how.parts.len() > 1 => Cut::Parts(how),
+        other => Cut::Whole(other),
+    }
+}
+
+pub fn set(device: &mut Device, notes: &mut Vec<String>) {
+    let title = device.title();
+    let mut given = Vec::new();
+    let mut missing = |level: Isolation, why: &str| {
+        notes.push(format!("{title}: not {}, as {why}", level.as_str()));
+    };
+    match cut(device) {
+        Cut::Whole(partitioning) => {
+            given.push((
+                Isolation::Exclusive,
+                "given whole: no other slice is given on it".to_owned(),
+            ));
+            if let Some(how) = partitioning {
+                let why = format!("it is in one piece (mode {})", how.mode);
+                missing(Isolation::Partition, &why);
+            }
+            if device.opencl.is_some() {
+                given.push((
+                    Isolation::Guarded,
+                    "slices are kept apart inside the job's process only: nothing outside it limits device memory or compute".to_owned(),
+                ));
+            } else {
+                missing(
+                    Isolation::Guarded,
+                    "the guard stands in front of OpenCL and no OpenCL driver serves it",
+                );
+            }
+        }
+        Cut::Mig(how) => {
+            missing(
+                Isolation::Exclusive,
+                "in MIG mode a program sees one part of it, never the whole",
+            );
+            if how.parts.is_empty() {
+                missing(Isolation::Partition, "it is in MIG mode and no part was made yet");
+            } else {
+                given.push((
+                    Isolation::Partition,
+                    format!(
+                        "it is cut by MIG into {}, each with compute and memory of its own in hardware",
+                        parts(how)
+                    ),
+                ));
+            }
+        }
+        Cut::Parts(how) => {
+            given.push((
+                Isolation::Exclusive,
+                format!(
+                    "given whole, with its {}: no other slice is given on it",
+                    parts(how)
+                ),
+            ));
+            given.push((
+                Isolation::Partition,
+                format!(
+                    "in mode {} it is cut into {}, each with compute units of its own and held to its part of the memory by the kernel driver",
+                    how.mode,
+                    parts(how)
+                ),
+            ));
+            missing(
+                Isolation::Guarded,
+                "a program sees its parts side by side, and the guard counts one device",
+            );
+        }
+    }
+    device.facts.isolation = given.into_iter().collect();
+}
+
+fn parts(how: &Partitioning) -> String {
+    match how.parts.len() {
+        1 => "1 part".to_owned(),
+        count => format!("{count} parts"),
+    }
+}
