@@ -178,13 +178,12 @@ impl Case<'_> {
                 usage,
             } => {
                 let mut events = Vec::new();
-                events.extend(
-                    self.charge(allocation, job, *ran_ms, *usage)
-                        .map(|charge| Event::UsageMetered {
-                            node,
-                            charges: vec![charge],
-                        }),
-                );
+                events.extend(self.charge(allocation, job, *ran_ms, *usage).map(|charge| {
+                    Event::UsageMetered {
+                        node,
+                        charges: vec![charge],
+                    }
+                }));
                 events.push(match job.stop.or(*by) {
                     Some(StopReason::Cancelled) => Event::JobEnded {
                         job: job_id,
@@ -236,7 +235,12 @@ impl Case<'_> {
 
     pub(super) fn meter(&mut self, node: NodeId, ran: &[Ran]) -> Result<Vec<Event>, Refusal> {
         let mut charges: Vec<Charge> = Vec::new();
-        for &Ran { allocation: id, ran_ms, usage } in ran {
+        for &Ran {
+            allocation: id,
+            ran_ms,
+            usage,
+        } in ran
+        {
             // A late report of an allocation that ended has been settled already.
             let Ok((allocation, job)) = self.allocation_on(node, id) else {
                 continue;

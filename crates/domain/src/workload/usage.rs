@@ -85,7 +85,13 @@ mod tests {
     #[test]
     fn steps_add_up_to_the_whole_and_never_go_back() {
         let mut total = Usage::default();
-        for seen in [usage(0, 5), usage(40, 9), usage(30, 2), usage(40, 9), usage(100, 3)] {
+        for seen in [
+            usage(0, 5),
+            usage(40, 9),
+            usage(30, 2),
+            usage(40, 9),
+            usage(100, 3),
+        ] {
             let before = total;
             total.add(&seen.since(&total));
             assert!(total.busy_ms >= before.busy_ms && total.peak_vram_mib >= before.peak_vram_mib);

@@ -30,8 +30,14 @@ fn use_is_within_what_was_given(state: &State) {
         let most_ms = allocation.metered_ms * allocation.slices.len() as u64;
         assert!(used.busy_ms <= most_ms && used.throttled_ms <= most_ms && used.waited_ms <= most_ms);
         let largest = allocation.slices.iter().map(|slice| slice.vram_mib).max();
-        assert!(Some(used.peak_vram_mib) <= largest, "{used:?} of {:?}", allocation.slices);
-        let job = state.jobs[&allocation.job].usage.expect("a job has its allocation's use");
+        assert!(
+            Some(used.peak_vram_mib) <= largest,
+            "{used:?} of {:?}",
+            allocation.slices
+        );
+        let job = state.jobs[&allocation.job]
+            .usage
+            .expect("a job has its allocation's use");
         assert!(job.busy_ms >= used.busy_ms && job.peak_vram_mib >= used.peak_vram_mib);
     }
 }

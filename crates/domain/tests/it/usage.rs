@@ -15,7 +15,9 @@ fn running() -> (World, JobId) {
     let ada = world.user(acme, "ada", Some(Role::Member));
     let device = gpu("g0", "H100", 8000, &[Isolation::Guarded]);
     world.node("alpha", inventory(16_000, 64_000, vec![device]));
-    let job = world.submit(ada, spec("train", slice(300, 2000), 3600)).expect("taken");
+    let job = world
+        .submit(ada, spec("train", slice(300, 2000), 3600))
+        .expect("taken");
     world.observe(job, Observation::Running).expect("it runs");
     world.pass_s(600);
     (world, job)
@@ -37,10 +39,7 @@ fn meter(world: &mut World, job: JobId, ran_ms: u64, usage: Option<Usage>) -> Ve
         ran_ms,
         usage,
     };
-    let wish = Wish::Meter {
-        node,
-        ran: vec![ran],
-    };
+    let wish = Wish::Meter { node, ran: vec![ran] };
     world.act(Actor::Node(node), wish).expect("never refused")
 }
 
@@ -93,7 +92,9 @@ fn the_end_brings_the_last_of_it_and_attempts_add_up() {
     let (_, node) = world.allocation(job).expect("placed");
     meter(&mut world, job, 60_000, Some(used(10_000, 700)));
     world.act(Actor::System, Wish::LoseNode { node }).expect("lost");
-    world.act(Actor::Node(node), Wish::ReturnNode { node }).expect("back");
+    world
+        .act(Actor::Node(node), Wish::ReturnNode { node })
+        .expect("back");
     world.schedule();
     world.pass_s(100);
     let exited = Observation::Exited {
