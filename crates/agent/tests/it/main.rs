@@ -13,3 +13,4 @@ mod restart;
 mod secret;
 mod slice;
 mod stop;
+mod telemetry;
