@@ -26,6 +26,7 @@ pub mod share;
 pub mod state_dir;
 pub mod stop;
 pub mod table;
+pub mod telemetry;
 mod tls;
 
 /// This very program, even after its file was replaced by a newer one.

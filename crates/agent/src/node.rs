@@ -33,6 +33,7 @@ use crate::share::Shares;
 use crate::state_dir::StateDir;
 use crate::stop::StopRequest;
 use crate::table::Table;
+use crate::telemetry::Telemetry;
 use image::Waiting;
 use release::Tombstones;
 use seat::Seats;
@@ -109,6 +110,8 @@ pub struct Node {
     tombstones: Mutex<Tombstones>,
     found: Mutex<Arc<Found>>,
     pub shares: Shares,
+    pub telemetry: Telemetry,
+    ending: Mutex<()>,
     seats: Arc<Seats>,
     networks: Option<Networks>,
     runtime: tokio::runtime::Handle,
@@ -132,6 +135,8 @@ impl Node {
         let node = Arc::new(Node {
             networks,
             shares: Shares::open(dir.root(), config.kernel_limit)?,
+            telemetry: Telemetry::default(),
+            ending: Mutex::default(),
             seats: Seats::open(config.program.clone(), &seat, config.warm_seats)?,
             users: Mutex::new(Users::open(dir.root(), config.first_user_id)?),
             tombstones: Mutex::new(Tombstones::open(dir.root())?),
@@ -182,6 +187,46 @@ impl Node {
         self.shares.clear(|id| self.lives(id));
     }
 
+    /// Reads what devices and slices do.
+    pub fn measure(&self) {
+        let pages = self.shares.read();
+        self.telemetry
+            .measure(&self.found(), &pages, tenure_limits::now_ns());
+    }
+
+    /// Adds to reports of what runs how it uses its devices.
+    pub fn add_usage(&self, reports: &mut [AllocationReport]) {
+        for report in reports
+            .iter_mut()
+            .filter(|report| report.state == RunState::Running)
+        {
+            report.usage = self.telemetry.usage(report.allocation);
+        }
+    }
+
+    /// Takes what has ended off its devices, and writes down first what it used of them: a crash between the two
+    /// finds it on the devices still.
+    fn take_off(&self, record: Record) -> Record {
+        let _one_at_a_time = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = record.allocation;
+        let dir = self.dir.allocation(id);
+        // An end is heard of twice, from the thin parent and by its own end: the other may have written it.
+        let written = Record::read(&dir).ok().flatten();
+        let mut record = written
+            .filter(|written| written.phase.has_ended())
+            .unwrap_or(record);
+        if record.usage.is_none() {
+            record.usage = self.shares.end(id);
+            if record.usage.is_some()
+                && let Err(error) = record.replace(&dir)
+            {
+                tracing::warn!(allocation = %id, %error, "could not write down what a run used");
+            }
+        }
+        self.shares.withdraw(id);
+        record
+    }
+
     fn lives(&self, id: AllocationId) -> bool {
         self.table.knows(id) && self.table.get(id).is_none_or(|record| !record.phase.has_ended())
     }
@@ -209,6 +254,7 @@ impl Node {
             state: RunState::NotStarted {
                 why: "it was released before".to_owned(),
             },
+            usage: None,
         };
         self.table.answer(kept.unwrap_or_else(gone));
     }

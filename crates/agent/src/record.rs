@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tenure_api::channel::{AllocationReport, RunState};
 use tenure_domain::id::AllocationId;
 use tenure_domain::workload::job::StopReason;
+use tenure_domain::workload::usage::Usage;
 
 use crate::{clock, kernel};
 
@@ -26,6 +27,9 @@ pub struct Record {
     /// Where its processes are, for whoever must end them.
     pub cgroups: Vec<PathBuf>,
     pub phase: Phase,
+    /// What it used of its devices; written once, by the agent, when it has ended and had some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,6 +78,7 @@ impl Record {
             start_ticks: 0,
             cgroups: Vec::new(),
             phase,
+            usage: None,
         }
     }
 
@@ -104,6 +109,7 @@ impl Record {
             allocation: self.allocation,
             ran_ms,
             state,
+            usage: self.usage,
         })
     }
 

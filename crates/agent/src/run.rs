@@ -23,6 +23,8 @@ const LOOK_AROUND: Duration = Duration::from_secs(300);
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// Slices of what ended leave their devices at least this often, and the dead are counted out.
 const CLEAR: Duration = Duration::from_secs(1);
+/// How often devices and slices are read.
+const MEASURE: Duration = Duration::from_secs(1);
 const PRUNE: Duration = Duration::from_secs(600);
 const JOIN_PAUSE: Duration = Duration::from_secs(1);
 /// How long jobs get, and how long they are waited for, when a person stops the agent.
@@ -95,6 +97,18 @@ pub async fn run(config: RunConfig) -> anyhow::Result<()> {
                 tokio::time::sleep(CLEAR).await;
                 let node = node.clone();
                 let _ = tokio::task::spawn_blocking(move || node.clear_slices()).await;
+            }
+        }
+    });
+    tokio::spawn({
+        let node = node.clone();
+        async move {
+            let mut ticks = tokio::time::interval(MEASURE);
+            ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+            loop {
+                ticks.tick().await;
+                let node = node.clone();
+                let _ = tokio::task::spawn_blocking(move || node.measure()).await;
             }
         }
     });

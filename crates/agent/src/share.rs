@@ -16,10 +16,12 @@ use serde::{Deserialize, Serialize};
 use tenure_api::channel::{DeviceSlice, Order};
 use tenure_domain::id::AllocationId;
 use tenure_domain::workload::spec::Isolation as Level;
+use tenure_domain::workload::usage::Usage;
 use tenure_limits::{Device, SliceSpec, Snapshot};
 
 use crate::clock;
 use crate::discover::{Found, OpenClName};
+use crate::telemetry;
 
 /// A slice as its job's processes find it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -159,6 +161,24 @@ impl Shares {
             .and_then(|()| page.device.resize(id.0, wanted.vram_mib << 20))
             .map(Some)
             .map_err(io::Error::other)
+    }
+
+    /// Ends an allocation's slices, and says what they used; none where it has no slice. They stay on their pages, so
+    /// that it can be said again until it is written down.
+    pub fn end(&self, id: AllocationId) -> Option<Usage> {
+        let mut total = None;
+        for page in self.all().values() {
+            if page.device.end(id.0).is_err() {
+                continue;
+            }
+            let Ok(snapshot) = page.device.snapshot() else {
+                continue;
+            };
+            for (_, used) in telemetry::used(&snapshot).filter(|(of, _)| *of == id) {
+                total.get_or_insert_with(Usage::default).add(&used);
+            }
+        }
+        total
     }
 
     /// Ends an allocation's slices: nothing more is allocated or launched on them. They leave their pages when

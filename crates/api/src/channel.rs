@@ -5,14 +5,18 @@
 //! connection. Orders and reports are by allocation id and idempotent, so a new connection only has to say
 //! everything again.
 
+pub mod reading;
+
 use serde::{Deserialize, Serialize};
 use tenure_domain::id::{AllocationId, JobId, NodeId};
 use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::tenancy::policy::Network;
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::spec::Isolation;
+use tenure_domain::workload::usage::Usage;
 
 use crate::secret_text::SecretText;
+use reading::DeviceReading;
 
 /// The protocol spoken here. A peer of another version is refused with a message that says both.
 pub const VERSION: u32 = 1;
@@ -74,6 +78,10 @@ pub enum FromAgent {
     Log {
         request: u64,
         chunk: Result<LogChunk, String>,
+    },
+    /// What was measured of these devices just now. Left out when the connection is slow.
+    Readings {
+        devices: Vec<DeviceReading>,
     },
 }
 
@@ -186,6 +194,9 @@ pub struct AllocationReport {
     /// Run time so far by the node's monotonic clock.
     pub ran_ms: u64,
     pub state: RunState,
+    /// Use of its devices so far, where it was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
 }
 
 /// How far an allocation is on its node.

@@ -15,6 +15,7 @@ use crate::secret_text::SecretText;
 use crate::v1::access::{CreateKey, GrantRole, GrantView, KeyView, NewKey, WhoAmI};
 use crate::v1::cost::{CostQuery, CostView};
 use crate::v1::event::{EventQuery, EventView};
+use crate::v1::gpu::{DeviceView, GpuQuery};
 use crate::v1::job::{JobQuery, JobView, LogQuery, Plan, SubmitJob, Why};
 use crate::v1::journal::{HeadView, ProofView};
 use crate::v1::limit::{BudgetsView, PolicyView, QuotaView, RulesView, SetBudgets, SetQuota, SetRules};
@@ -413,6 +414,14 @@ impl Client {
 
     pub async fn node(&self, node: &str) -> Answer<NodeView> {
         self.get(&format!("/v1/nodes/{node}")).await
+    }
+
+    pub async fn gpus(&self, query: &GpuQuery) -> Answer<Page<DeviceView>> {
+        self.query("/v1/gpus", query).await
+    }
+
+    pub async fn gpu(&self, gpu: &str) -> Answer<DeviceView> {
+        self.get(&format!("/v1/gpus/{gpu}")).await
     }
 
     pub async fn cordon(&self, node: &str) -> Answer<NodeView> {

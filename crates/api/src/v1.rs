@@ -6,6 +6,7 @@
 pub mod access;
 pub mod cost;
 pub mod event;
+pub mod gpu;
 pub mod job;
 pub mod journal;
 pub mod limit;

@@ -8,7 +8,7 @@ use crate::context::{Context, Globals};
 use crate::refusal::Failure;
 use crate::{
     apply, budget, completion, cost, doctor, event, gpu, job, journal, login, logs, node, policy, price,
-    quota, role, rule, run, scope, secret, sku, up, whoami,
+    quota, role, rule, run, scope, secret, sku, top, up, whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs
@@ -98,6 +98,8 @@ pub enum Command {
     /// Devices of the machines
     #[command(subcommand)]
     Gpu(gpu::Command),
+    /// Devices and slices live: memory and compute of each against its limit
+    Top(top::Args),
     /// What happened, as it happens
     Events(event::Args),
     /// The journal: check it, prove from it, keep and restore copies
@@ -139,6 +141,7 @@ impl Command {
             Command::Sku(command) => command.run(context).await,
             Command::Node(command) => command.run(context).await,
             Command::Gpu(command) => command.run(context).await,
+            Command::Top(args) => top::run(context, args).await,
             Command::Events(args) => event::run(context, args).await,
             Command::Journal(command) => command.run(context).await,
             Command::Up(args) => up::run(context, args).await,

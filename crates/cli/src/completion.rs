@@ -1,4 +1,4 @@
-//! `tenure completions`, and what a shell is offered for a job.
+//! `tenure completions`, and what a shell is offered for a job or a GPU.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -6,7 +6,9 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, CommandFactory, ValueEnum};
 use clap_complete::CompletionCandidate;
 use clap_complete::aot::{Shell, generate};
-use tenure_api::v1::job::JobQuery;
+use tenure_api::client::Client;
+use tenure_api::v1::gpu::{DeviceView, GpuQuery};
+use tenure_api::v1::job::{JobQuery, JobView};
 
 use crate::args::Cli;
 use crate::context::{Context, Globals};
@@ -48,23 +50,36 @@ pub fn run(context: &Context, args: Args) -> Result<(), Failure> {
     context.out.text(&String::from_utf8_lossy(&script))
 }
 
-/// The user's live jobs. A shell waits for this at every key, so it gives up soon and quietly.
+/// The user's live jobs.
 pub fn complete_jobs(current: &OsStr) -> Vec<CompletionCandidate> {
+    offered(current, live_jobs())
+}
+
+/// The devices the user may see.
+pub fn complete_gpus(current: &OsStr) -> Vec<CompletionCandidate> {
+    offered(current, gpus())
+}
+
+/// Ids that begin, or whose names begin, as what was typed. A shell waits for this at every key, so it gives up soon and
+/// quietly.
+fn offered(
+    current: &OsStr,
+    asked: impl Future<Output = Option<Vec<(String, String)>>>,
+) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy().into_owned();
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return Vec::new();
     };
-    let asked =
-        runtime.block_on(async { tokio::time::timeout(Duration::from_millis(800), live_jobs()).await });
-    let jobs = asked.ok().flatten().unwrap_or_default();
+    let answer = runtime.block_on(async { tokio::time::timeout(Duration::from_millis(800), asked).await });
+    let known = answer.ok().flatten().unwrap_or_default();
     let fits = |(id, name): &(String, String)| id.starts_with(&current) || name.starts_with(&current);
     let offer = |(id, name): (String, String)| {
         CompletionCandidate::new(id).help(Some(safe(&name).into_owned().into()))
     };
-    jobs.into_iter().filter(fits).map(offer).collect()
+    known.into_iter().filter(fits).map(offer).collect()
 }
 
-async fn live_jobs() -> Option<Vec<(String, String)>> {
+fn client() -> Option<Client> {
     let globals = Globals {
         output: Form::Table,
         server: None,
@@ -72,16 +87,28 @@ async fn live_jobs() -> Option<Vec<(String, String)>> {
         ca_file: None,
         quiet: true,
     };
-    let client = Context::new(globals).ok()?.client().ok()?;
+    Context::new(globals).ok()?.client().ok()
+}
+
+async fn live_jobs() -> Option<Vec<(String, String)>> {
     let query = JobQuery {
         limit: Some(100),
         ..JobQuery::default()
     };
-    let page = client.jobs(&query).await.ok()?;
-    Some(
-        page.items
-            .into_iter()
-            .map(|job| (job.id.to_string(), job.spec.name))
-            .collect(),
-    )
+    let page = client()?.jobs(&query).await.ok()?;
+    let named = |job: JobView| (job.id.to_string(), job.spec.name);
+    Some(page.items.into_iter().map(named).collect())
+}
+
+async fn gpus() -> Option<Vec<(String, String)>> {
+    let query = GpuQuery {
+        limit: Some(100),
+        ..GpuQuery::default()
+    };
+    let page = client()?.gpus(&query).await.ok()?;
+    let named = |device: DeviceView| {
+        let name = format!("{} on {}", device.gpu.class, device.node_name);
+        (device.gpu.id.to_string(), name)
+    };
+    Some(page.items.into_iter().map(named).collect())
 }

@@ -4,6 +4,7 @@ use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use tenure_api::v1::job::{JobPhase, JobQuery, JobView, Waiting};
 use tenure_domain::workload::job::{Outcome, StopReason};
+use tenure_domain::workload::usage::Usage;
 
 use crate::completion::complete_jobs;
 use crate::context::Context;
@@ -234,7 +235,56 @@ fn fields(job: &JobView) -> Table {
         "gpu time",
         (job.gpu_ms > 0).then(|| units::show_gpu_ms(job.gpu_ms)),
     );
+    if let Some(usage) = &job.usage {
+        used(&mut table, job, usage);
+    }
     table
+}
+
+/// What it did with its devices in the time that was metered.
+fn used(table: &mut Table, job: &JobView, usage: &Usage) {
+    let gpu_time_ms = job.ran_ms.saturating_mul(job.spec.demand.gpus.into());
+    let share = |ms: u64| {
+        let permille = (u128::from(ms) * 1000)
+            .checked_div(gpu_time_ms.into())
+            .unwrap_or(0);
+        units::show_permille(permille.min(1000) as u32)
+    };
+    table.field(
+        "gpu busy",
+        format!(
+            "{} of the time it ran, {} launches",
+            share(usage.busy_ms),
+            usage.launches
+        ),
+    );
+    if usage.throttled_ms > 0 || usage.waited_ms > 0 {
+        table.field(
+            "held back",
+            format!(
+                "{} by its own limit, {} by the turns of others",
+                share(usage.throttled_ms),
+                share(usage.waited_ms)
+            ),
+        );
+    }
+    let limit = match job.spec.demand.vram_mib {
+        0 => String::new(),
+        limit => format!(" of {}", units::show_mib(limit)),
+    };
+    table.field(
+        "peak vram",
+        format!("{}{limit}", units::show_mib(usage.peak_vram_mib)),
+    );
+    if usage.refusals > 0 || usage.denials > 0 {
+        table.field(
+            "refused",
+            format!(
+                "{} allocations of memory, {} calls",
+                usage.refusals, usage.denials
+            ),
+        );
+    }
 }
 
 fn joined<'a>(names: impl Iterator<Item = &'a String>) -> Option<String> {

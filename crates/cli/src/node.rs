@@ -50,7 +50,7 @@ impl Command {
         let client = context.client()?;
         match self {
             Command::List => list(context, &resolve::nodes(&client).await?),
-            Command::Show { node } => show(context, &resolve::node(&client, &node).await?),
+            Command::Show { node } => show(context, &client, &resolve::node(&client, &node).await?).await,
             Command::Token { valid } => token(context, &client, valid).await,
             Command::Cordon { node } => {
                 let id = resolve::node(&client, &node).await?.id.to_string();
@@ -140,7 +140,7 @@ fn list(context: &Context, nodes: &[NodeView]) -> Result<(), Failure> {
     )
 }
 
-fn show(context: &Context, node: &NodeView) -> Result<(), Failure> {
+async fn show(context: &Context, client: &Client, node: &NodeView) -> Result<(), Failure> {
     context.out.one(
         node,
         |node| node.name.clone(),
@@ -174,7 +174,8 @@ fn show(context: &Context, node: &NodeView) -> Result<(), Failure> {
     )?;
     if matches!(context.out.form, Form::Table | Form::Wide) && !node.gpus.is_empty() {
         context.out.line("")?;
-        return gpu::list(context, std::slice::from_ref(node));
+        let devices = gpu::devices(client, Some(node.id.to_string())).await?;
+        return gpu::list(context, &devices);
     }
     Ok(())
 }

@@ -139,6 +139,7 @@ impl Rate {
 
 fn job(gpus: u32) -> Arc<JobSpec> {
     let demand = Demand {
+        capped: false,
         gpus,
         capped: false,
         compute_permille: if gpus > 0 { 100 } else { 1000 },
@@ -187,6 +188,7 @@ fn submissions(rate: &mut Rate, users: &[UserId], spec: &Arc<JobSpec>, count: us
                 signal: None,
                 ran_ms: 10,
                 by: None,
+                usage: None,
             };
             rate.act(
                 Actor::Node(node),

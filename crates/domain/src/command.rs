@@ -18,6 +18,7 @@ use crate::tenancy::scope::{Identity, ScopeId, UserKind};
 use crate::time::Time;
 use crate::workload::job::StopReason;
 use crate::workload::spec::{JobSpec, Sku};
+use crate::workload::usage::Usage;
 
 /// A wish with everything needed to decide it.
 #[derive(Debug, Clone)]
@@ -191,11 +192,20 @@ pub enum Wish {
         allocation: AllocationId,
         observation: Observation,
     },
-    /// Run time of a node's allocations so far, in milliseconds since each one's start.
+    /// Run time and use of a node's allocations so far, each since its start.
     Meter {
         node: NodeId,
-        ran: Vec<(AllocationId, u64)>,
+        ran: Vec<Ran>,
     },
+}
+
+/// How far an allocation has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ran {
+    pub allocation: AllocationId,
+    pub ran_ms: u64,
+    /// Of its devices, where it was measured.
+    pub usage: Option<Usage>,
 }
 
 /// What an engine saw of an allocation.
@@ -209,6 +219,7 @@ pub enum Observation {
         signal: Option<i32>,
         ran_ms: u64,
         by: Option<StopReason>,
+        usage: Option<Usage>,
     },
     NotStarted {
         why: String,

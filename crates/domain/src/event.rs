@@ -22,6 +22,7 @@ use crate::tenancy::scope::{Identity, ScopeId, UserFacts};
 use crate::time::Time;
 use crate::workload::job::{Admission, Outcome, StopReason};
 use crate::workload::spec::{JobSpec, Sku};
+use crate::workload::usage::Usage;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -205,6 +206,9 @@ pub struct Charge {
     pub to_ms: u64,
     pub cost: Cost,
     pub posting: Posting,
+    /// Use of devices in the interval, where it was measured; its peak is that of the allocation so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<Usage>,
 }
 
 /// How often one principal was refused one action within a minute.

@@ -5,3 +5,4 @@
 pub mod image;
 pub mod job;
 pub mod spec;
+pub mod usage;

@@ -5,6 +5,7 @@
 //! learnt from what is seen. `Ok` never means that something runs.
 
 use async_trait::async_trait;
+use tenure_api::channel::reading::DeviceReading;
 use tenure_api::channel::{AllocationReport, LogChunk, LogStream, Order};
 use tenure_domain::id::{AllocationId, NodeId};
 use tenure_domain::schedule::fleet::Inventory;
@@ -74,6 +75,13 @@ impl Seen {
     }
 }
 
+/// What a node measured of some of its devices.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    pub node: NodeId,
+    pub devices: Vec<DeviceReading>,
+}
+
 /// Where allocations run.
 #[async_trait]
 pub trait Engine: Send + Sync {
@@ -111,4 +119,10 @@ pub trait Engine: Send + Sync {
     /// What is seen from now on. Every subscriber gets everything; one that stops reading holds the
     /// engine back rather than losing anything, so drop the receiver when done.
     fn subscribe(&self) -> mpsc::Receiver<Seen>;
+
+    /// What nodes measure from now on. Apart from what is seen, since it comes often and matters little: a
+    /// subscriber that is slow misses some of it. An engine without readings gives a stream that has ended.
+    fn subscribe_readings(&self) -> mpsc::Receiver<Measured> {
+        mpsc::channel(1).1
+    }
 }

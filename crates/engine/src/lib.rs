@@ -11,4 +11,4 @@ pub mod conformance;
 pub mod engine;
 pub mod local;
 
-pub use engine::{Engine, EngineError, Seen};
+pub use engine::{Engine, EngineError, Measured, Seen};

@@ -81,6 +81,7 @@ async fn main() -> anyhow::Result<()> {
         controller,
         keyring: Arc::new(Keyring::new(&random())),
         engine: Arc::new(NoEngine),
+        readings: Arc::default(),
         signing_key: Arc::new(SigningKey::generate().0),
         authority: Digest([0; 32]),
         options: HttpOptions {

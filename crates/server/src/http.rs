@@ -31,6 +31,7 @@ use crate::controller::Controller;
 use crate::idempotency::InFlight;
 use crate::keyring::Keyring;
 use crate::openapi::Operations;
+use crate::reading::Readings;
 use crate::routes::event::Streams;
 use crate::throttle::Throttle;
 
@@ -46,6 +47,8 @@ pub struct App {
     pub keyring: Arc<Keyring>,
     /// For logs.
     pub engine: Arc<dyn Engine>,
+    /// What nodes last measured.
+    pub readings: Arc<Readings>,
     /// Signs the journal's heads.
     pub signing_key: Arc<SigningKey>,
     /// Fingerprint of the authority that nodes will trust; part of join tickets.

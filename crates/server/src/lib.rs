@@ -14,6 +14,7 @@ mod idempotency;
 pub mod journal_tools;
 pub mod keyring;
 mod openapi;
+pub mod reading;
 pub mod reconcile;
 mod routes;
 mod throttle;

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use tenure_api::channel::{AllocationReport, RunState};
-use tenure_domain::id::{AllocationId, NodeId};
+use tenure_domain::command::Ran;
+use tenure_domain::id::NodeId;
 use tenure_domain::schedule::fleet::NodeStatus;
 use tenure_domain::{Actor, Event, Wish};
 use tenure_engine::{Engine, Seen};
@@ -152,8 +153,13 @@ impl Reconciler {
         let running = allocations
             .iter()
             .filter(|report| report.state == RunState::Running);
-        let ran: Vec<(AllocationId, u64)> =
-            running.map(|report| (report.allocation, report.ran_ms)).collect();
+        let ran: Vec<Ran> = running
+            .map(|report| Ran {
+                allocation: report.allocation,
+                ran_ms: report.ran_ms,
+                usage: report.usage,
+            })
+            .collect();
         if due && !ran.is_empty() {
             self.metered.insert(node, Instant::now());
             self.wish(

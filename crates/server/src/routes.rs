@@ -4,6 +4,7 @@
 pub mod access;
 pub mod cost;
 pub mod event;
+pub mod gpu;
 pub mod job;
 pub mod journal;
 pub mod limit;
@@ -68,6 +69,8 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(node::cordon))
         .routes(routes!(node::uncordon))
         .routes(routes!(node::revoke_node))
+        .routes(routes!(gpu::gpus))
+        .routes(routes!(gpu::gpu))
         .routes(routes!(journal::journal_head))
         .routes(routes!(journal::journal_proof))
         .routes(routes!(event::events));

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use crate::controller::{self, Controller, WriterOptions};
 use crate::http::{App, HttpOptions, OidcOptions};
 use crate::keyring::{Keyring, KeyringError};
+use crate::reading::Readings;
 use crate::reconcile::{Enrolment, Reconciler};
 use crate::view::View;
 
@@ -118,6 +119,7 @@ pub async fn up(options: UpOptions) -> Result<(), UpError> {
         keyring,
         controller,
         engine,
+        readings: Arc::default(),
         stop,
     };
     let serving = house.serve(listener, tls, &journal).await?;
@@ -200,6 +202,7 @@ struct House {
     keyring: Arc<Keyring>,
     controller: Controller,
     engine: Arc<Switch>,
+    readings: Arc<Readings>,
     stop: CancellationToken,
 }
 
@@ -226,6 +229,7 @@ impl House {
             controller: self.controller.clone(),
             keyring: self.keyring.clone(),
             engine: self.engine.clone(),
+            readings: self.readings.clone(),
             signing_key: keys.signing.clone(),
             authority: keys.authority.fingerprint(),
             options: HttpOptions {
@@ -295,7 +299,12 @@ impl House {
         let registry = Arc::new(Enrolment::new(controller.clone()));
         let hub = Arc::new(Hub::bind(config, serving.keys.authority.clone(), registry).await?);
         let seen = tenure_engine::Engine::subscribe(&*hub);
+        let measured = tenure_engine::Engine::subscribe_readings(&*hub);
         self.engine.set(hub.clone());
+        let reading = tokio::spawn({
+            let readings = self.readings.clone();
+            async move { readings.keep(measured).await }
+        });
         let reconciling = tokio::spawn(
             Reconciler::new(controller.clone(), hub.clone(), self.keyring.clone(), term).run(seen),
         );
@@ -329,6 +338,7 @@ impl House {
             agent.stop(*interrupted.borrow()).await;
         }
         reconciling.abort();
+        reading.abort();
         renewing.abort();
         hub.close();
         controller.close();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_api::channel::reading::MAX_DEVICES;
 use tenure_api::channel::{FromAgent, FromServer, MAX_REPORTS, Reader};
 use tenure_domain::schedule::fleet::Inventory;
 use tokio::io::WriteHalf;
@@ -19,6 +20,9 @@ use crate::{clock, log};
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
 const WELCOME_PATIENCE: Duration = Duration::from_secs(10);
 const LOG_READS: usize = 128;
+/// How often readings are sent, and how long the last message may have taken for them to be.
+const READINGS_EVERY: Duration = Duration::from_secs(2);
+const SLOW: Duration = Duration::from_millis(250);
 
 /// Why a connection ended.
 pub(super) enum End {
@@ -55,6 +59,8 @@ struct Session<'a> {
     log_reads: Arc<Semaphore>,
     logs: mpsc::Sender<FromAgent>,
     last_lease: Instant,
+    /// The last message took long: what can be left out is.
+    slow: bool,
 }
 
 pub(super) async fn hold(
@@ -75,6 +81,7 @@ pub(super) async fn hold(
         log_reads: Arc::new(Semaphore::new(LOG_READS)),
         logs,
         last_lease: Instant::now(),
+        slow: false,
     };
     let mut incoming = listen(FrameReader::new(read, Reader::default()));
     let term = match session.open(&mut incoming, &mut inventory).await {
@@ -87,6 +94,8 @@ pub(super) async fn hold(
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         ticks.reset();
     }
+    let mut readings = interval(READINGS_EVERY);
+    readings.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut asked_to_rotate = false;
     loop {
         let step = tokio::select! {
@@ -109,6 +118,7 @@ pub(super) async fn hold(
                 }
             }
             _ = meter.tick() => session.report(true).await,
+            _ = readings.tick() => session.tell_readings().await,
             () = node.table.changed() => session.report(false).await,
             Ok(()) = inventory.changed() => {
                 let inventory = inventory.borrow_and_update().clone();
@@ -166,7 +176,8 @@ impl Session<'_> {
         self.beat().await?;
         let inventory = inventory.borrow_and_update().clone();
         self.send(FromAgent::Inventory { inventory }).await?;
-        let whole = self.node.table.whole();
+        let mut whole = self.node.table.whole();
+        self.node.add_usage(&mut whole);
         let mut parts = whole.chunks(MAX_REPORTS).peekable();
         loop {
             let allocations = parts.next().unwrap_or_default().to_vec();
@@ -186,7 +197,10 @@ impl Session<'_> {
     }
 
     async fn send(&mut self, message: FromAgent) -> Result<(), End> {
-        match timeout(WRITE_PATIENCE, self.writer.send(&message)).await {
+        let begun = Instant::now();
+        let sent = timeout(WRITE_PATIENCE, self.writer.send(&message)).await;
+        self.slow = begun.elapsed() > SLOW;
+        match sent {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(End::Closed(error.to_string())),
             Err(_) => Err(End::Closed("the server takes nothing".into())),
@@ -201,11 +215,27 @@ impl Session<'_> {
     }
 
     async fn report(&mut self, running: bool) -> Result<(), End> {
-        for allocations in self.node.table.untold(running).chunks(MAX_REPORTS) {
+        let mut untold = self.node.table.untold(running);
+        self.node.add_usage(&mut untold);
+        for allocations in untold.chunks(MAX_REPORTS) {
             self.send(FromAgent::Report {
                 whole: false,
                 more: false,
                 allocations: allocations.to_vec(),
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Readings are worth something only now: on a slow connection this one is left out, and none is kept for later.
+    async fn tell_readings(&mut self) -> Result<(), End> {
+        if std::mem::take(&mut self.slow) {
+            return Ok(());
+        }
+        for devices in self.node.telemetry.readings().chunks(MAX_DEVICES) {
+            self.send(FromAgent::Readings {
+                devices: devices.to_vec(),
             })
             .await?;
         }

@@ -66,7 +66,7 @@ fn one(node: &Arc<Node>, id: AllocationId, dir: &Path, boot_id: &str) -> io::Res
         return Ok(false);
     }
     if record.phase.has_ended() {
-        node.table.put(record);
+        node.table.put(node.take_off(record));
         return Ok(false);
     }
     if record.boot_id != boot_id {

@@ -74,13 +74,17 @@ pub(super) fn watch(node: &Arc<Node>, id: AllocationId, pid: i32, pidfd: OwnedFd
 }
 
 /// Takes note of what is written of a run.
-fn refresh(node: &Node, id: AllocationId) {
-    if let Ok(Some(record)) = Record::read(&node.dir.allocation(id)) {
-        let ended = record.phase.has_ended();
-        node.table.update(record);
-        if ended {
-            node.shares.withdraw(id);
+fn refresh(node: &Arc<Node>, id: AllocationId) {
+    match Record::read(&node.dir.allocation(id)) {
+        Ok(Some(record)) if record.phase.has_ended() => {
+            // Its devices may make it wait, and what it used of them is written before it is told.
+            let node = node.clone();
+            node.runtime
+                .clone()
+                .spawn_blocking(move || node.table.update(node.take_off(record)));
         }
+        Ok(Some(record)) => node.table.update(record),
+        _ => {}
     }
 }
 
@@ -97,6 +101,7 @@ pub(super) fn settle(node: &Arc<Node>, id: AllocationId, pid: i32) {
         _ => Ok(record),
     });
     match settled {
+        Ok(record) if record.phase.has_ended() => node.table.update(node.take_off(record)),
         Ok(record) => node.table.update(record),
         // It said its end itself, and was released meanwhile.
         Err(_) if !open() => {}

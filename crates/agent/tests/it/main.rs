@@ -17,3 +17,4 @@ mod secret;
 mod slice;
 mod stop;
 mod sysfs;
+mod telemetry;

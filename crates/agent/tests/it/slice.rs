@@ -13,7 +13,7 @@ use tenure_limits::{Counter, Reader};
 
 use crate::bench::{Bench, eventually, fresh, has_ended, is_running};
 
-fn opencl_dir() -> PathBuf {
+pub fn opencl_dir() -> PathBuf {
     match std::env::var_os("TENURE_OPENCL_DIR") {
         Some(dir) => dir.into(),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/opencl"),
@@ -23,7 +23,7 @@ fn opencl_dir() -> PathBuf {
 }
 
 /// An agent whose jobs are shown the Python environment with its OpenCL programs.
-async fn bench() -> Bench {
+pub async fn bench() -> Bench {
     let venv = opencl_dir().join("venv");
     let prefix = Command::new(venv.join("bin/python"))
         .args(["-c", "import sys; print(sys.base_prefix)"])
@@ -36,7 +36,7 @@ async fn bench() -> Bench {
     Bench::with(Duration::from_secs(60), &arguments).await
 }
 
-fn uuid(bench: &Bench) -> String {
+pub fn uuid(bench: &Bench) -> String {
     let host_id = std::fs::read_to_string(bench.state_dir().join("host.id")).unwrap();
     format!("opencl-{}-pocl-cpu-0", host_id.trim())
 }
@@ -50,7 +50,7 @@ fn slice(bench: &Bench, vram_mib: u64, compute_permille: u16) -> DeviceSlice {
     }
 }
 
-fn order(bench: &Bench, vram_mib: u64, command: &[&str]) -> Order {
+pub fn order(bench: &Bench, vram_mib: u64, command: &[&str]) -> Order {
     let mut order = bench.order(fresh(), "");
     order.command = command.iter().map(|&part| part.to_owned()).collect();
     order.devices = vec![slice(bench, vram_mib, 500)];
@@ -206,7 +206,7 @@ except MemoryError as error:
     }
 }
 
-const SPIN: &str = "
+pub const SPIN: &str = "
 import numpy, pyopencl as cl
 context = cl.create_some_context(interactive=False)
 queue = cl.CommandQueue(context)

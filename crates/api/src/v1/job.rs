@@ -6,6 +6,7 @@ use tenure_domain::refusal::Refusal;
 use tenure_domain::schedule::allocation::Slice;
 use tenure_domain::workload::job::{Outcome, StopReason};
 use tenure_domain::workload::spec::{Isolation, JobSpec};
+use tenure_domain::workload::usage::Usage;
 use utoipa::{IntoParams, ToSchema};
 
 use super::time::Moment;
@@ -76,6 +77,9 @@ pub struct JobView {
     pub charged_micros: i64,
     pub held_micros: i64,
     pub gpu_ms: u64,
+    /// What it did with its devices, as far as it was metered; absent where nothing was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Case;
 use crate::actor::Actor;
-use crate::command::Observation;
+use crate::command::{Observation, Ran};
 use crate::event::{Charge, Event};
 use crate::id::{AllocationId, JobId, NodeId, UserId};
 use crate::ledger::account::{AccountId, Posting};
@@ -17,6 +17,7 @@ use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
 use crate::workload::job::{Job, Outcome, Phase, StopReason};
 use crate::workload::spec::{Demand, JobSpec};
+use crate::workload::usage::Usage;
 
 /// How far a node's clock may run ahead before a reported run time is not believed.
 const CLOCK_SLACK_MS: u64 = 10_000;
@@ -174,15 +175,15 @@ impl Case<'_> {
                 signal,
                 ran_ms,
                 by,
+                usage,
             } => {
                 let mut events = Vec::new();
-                events.extend(
-                    self.charge(allocation, job, *ran_ms)
-                        .map(|charge| Event::UsageMetered {
-                            node,
-                            charges: vec![charge],
-                        }),
-                );
+                events.extend(self.charge(allocation, job, *ran_ms, *usage).map(|charge| {
+                    Event::UsageMetered {
+                        node,
+                        charges: vec![charge],
+                    }
+                }));
                 events.push(match job.stop.or(*by) {
                     Some(StopReason::Cancelled) => Event::JobEnded {
                         job: job_id,
@@ -232,9 +233,14 @@ impl Case<'_> {
         }
     }
 
-    pub(super) fn meter(&mut self, node: NodeId, ran: &[(AllocationId, u64)]) -> Result<Vec<Event>, Refusal> {
+    pub(super) fn meter(&mut self, node: NodeId, ran: &[Ran]) -> Result<Vec<Event>, Refusal> {
         let mut charges: Vec<Charge> = Vec::new();
-        for &(id, ran_ms) in ran {
+        for &Ran {
+            allocation: id,
+            ran_ms,
+            usage,
+        } in ran
+        {
             // A late report of an allocation that ended has been settled already.
             let Ok((allocation, job)) = self.allocation_on(node, id) else {
                 continue;
@@ -242,7 +248,7 @@ impl Case<'_> {
             if charges.iter().any(|charge| charge.allocation == id) {
                 continue;
             }
-            charges.extend(self.charge(allocation, job, ran_ms));
+            charges.extend(self.charge(allocation, job, ran_ms, usage));
         }
         Ok(if charges.is_empty() {
             vec![]
@@ -252,8 +258,14 @@ impl Case<'_> {
     }
 
     /// The charge for run time up to `ran_ms`; none for what was charged before. A node cannot bill for more
-    /// time than has passed since it was given the work.
-    fn charge(&self, allocation: &Allocation, job: &Job, ran_ms: u64) -> Option<Charge> {
+    /// time than has passed since it was given the work, nor say that devices worked for longer.
+    fn charge(
+        &self,
+        allocation: &Allocation,
+        job: &Job,
+        ran_ms: u64,
+        usage: Option<Usage>,
+    ) -> Option<Charge> {
         let possible_ms = self.command.at.since_ms(allocation.placed) + CLOCK_SLACK_MS;
         let to_ms = ran_ms.min(possible_ms);
         let hold = &job.admission.as_ref()?.hold;
@@ -266,6 +278,11 @@ impl Case<'_> {
             to: AccountId::Revenue,
             amount: cost.money,
         };
+        let used = usage.filter(|_| !allocation.slices.is_empty()).map(|usage| {
+            usage
+                .within(to_ms, &allocation.slices)
+                .since(&allocation.used.unwrap_or_default())
+        });
         Some(Charge {
             allocation: allocation.id,
             job: job.id,
@@ -273,6 +290,7 @@ impl Case<'_> {
             to_ms,
             cost,
             posting,
+            used,
         })
     }
 }

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::{AllocationId, GpuId, JobId, NodeId};
 use crate::time::Time;
 use crate::workload::spec::Isolation;
+use crate::workload::usage::Usage;
 
 /// A part of one GPU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,4 +33,7 @@ pub struct Allocation {
     pub placed: Time,
     /// Run time metered and charged so far; the next interval begins here.
     pub metered_ms: u64,
+    /// Use of its devices up to there; none while none was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<Usage>,
 }

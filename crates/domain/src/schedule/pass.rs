@@ -97,6 +97,7 @@ pub fn start(
                     isolation_why: place.isolation_why,
                     placed: at,
                     metered_ms: 0,
+                    used: None,
                 };
                 return Ok(vec![
                     Event::JobAdmitted { job, admission },

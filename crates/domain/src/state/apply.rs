@@ -333,6 +333,7 @@ impl State {
             started: None,
             charged: Cost::default(),
             ran_ms: 0,
+            usage: None,
         };
         self.queue.extend(QueueKey::of(&job));
         self.jobs_by_owner.entry(owner).or_default().insert(id);
@@ -369,6 +370,9 @@ impl State {
             "INVARIANT: intervals follow one another"
         );
         allocation.metered_ms = charge.to_ms;
+        if let Some(used) = &charge.used {
+            allocation.used.get_or_insert_default().add(used);
+        }
         let job = self
             .jobs
             .get_mut(&charge.job)
@@ -376,6 +380,9 @@ impl State {
         job.charged.money.0 += charge.cost.money.0;
         job.charged.gpu_ms += charge.cost.gpu_ms;
         job.ran_ms += charge.to_ms - charge.from_ms;
+        if let Some(used) = &charge.used {
+            job.usage.get_or_insert_default().add(used);
+        }
         let hold = &mut job
             .admission
             .as_mut()
@@ -450,6 +457,7 @@ impl State {
             outcome: outcome.clone(),
             charged: job.charged,
             ran_ms: job.ran_ms,
+            usage: job.usage,
             allocation,
             node,
         };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::spec::JobSpec;
+use super::usage::Usage;
 use crate::id::{AllocationId, JobId, UserId};
 use crate::ledger::hold::Hold;
 use crate::meter::Amounts;
@@ -122,6 +123,9 @@ pub struct Job {
     pub charged: Cost,
     /// Run time over all attempts.
     pub ran_ms: u64,
+    /// Use of devices over all attempts; none where none was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
 }
 
 /// A job that ended, as history keeps it.
@@ -137,6 +141,8 @@ pub struct DoneJob {
     pub outcome: Outcome,
     pub charged: Cost,
     pub ran_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<AllocationId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

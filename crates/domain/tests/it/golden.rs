@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use tenure_domain::Event;
-use tenure_domain::command::Observation;
+use tenure_domain::command::{Observation, Ran};
 use tenure_domain::event::RefusedAccess;
 use tenure_domain::id::SecretId;
 use tenure_domain::schedule::hardware::{
@@ -20,6 +20,7 @@ use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
 use tenure_domain::time::Period;
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::spec::{Isolation, Kind, Priority, Sku};
+use tenure_domain::workload::usage::Usage;
 use tenure_domain::{Actor, Wish};
 
 use crate::world::{World, amounts, digest, gpu, inventory, plain_prices, slice, spec};
@@ -331,7 +332,19 @@ fn everything() -> Vec<Event> {
         &agent,
         Wish::Meter {
             node,
-            ran: vec![(allocation, 59_000)],
+            ran: vec![Ran {
+                allocation,
+                ran_ms: 59_000,
+                usage: Some(Usage {
+                    busy_ms: 41_000,
+                    throttled_ms: 3000,
+                    waited_ms: 900,
+                    launches: 12_345,
+                    refusals: 1,
+                    denials: 2,
+                    peak_vram_mib: 900,
+                }),
+            }],
         },
     );
     take(&mut world, &Actor::System, Wish::LoseNode { node });
@@ -358,6 +371,7 @@ fn everything() -> Vec<Event> {
         signal: Some(15),
         ran_ms: 5,
         by: None,
+        usage: None,
     };
     take(
         &mut world,

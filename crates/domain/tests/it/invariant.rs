@@ -20,6 +20,26 @@ pub fn check(state: &State) {
     devices_are_given_once(state);
     jobs_are_where_their_phase_says(state);
     tree_is_whole(state);
+    use_is_within_what_was_given(state);
+}
+
+/// Whatever nodes say: no allocation's devices worked longer than it ran, or held more than its slice.
+fn use_is_within_what_was_given(state: &State) {
+    for allocation in state.fleet.allocations() {
+        let Some(used) = &allocation.used else { continue };
+        let most_ms = allocation.metered_ms * allocation.slices.len() as u64;
+        assert!(used.busy_ms <= most_ms && used.throttled_ms <= most_ms && used.waited_ms <= most_ms);
+        let largest = allocation.slices.iter().map(|slice| slice.vram_mib).max();
+        assert!(
+            Some(used.peak_vram_mib) <= largest,
+            "{used:?} of {:?}",
+            allocation.slices
+        );
+        let job = state.jobs[&allocation.job]
+            .usage
+            .expect("a job has its allocation's use");
+        assert!(job.busy_ms >= used.busy_ms && job.peak_vram_mib >= used.peak_vram_mib);
+    }
 }
 
 fn ancestors(state: &State, owner: UserId) -> Vec<ScopeId> {

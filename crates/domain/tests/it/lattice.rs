@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use tenure_domain::command::Observation;
+use tenure_domain::command::{Observation, Ran};
 use tenure_domain::id::{AllocationId, JobId, KeyId, NodeId, SecretId, SubscriberId, TenantId, UserId};
 use tenure_domain::tenancy::authorize::effective;
 use tenure_domain::tenancy::role::{Action, Role, permitted};
@@ -338,7 +338,11 @@ fn wishes(ids: &Ids, mine: ScopeId, me: UserId) -> Vec<Wish> {
         },
         Wish::Meter {
             node,
-            ran: vec![(ids.allocation, 5000)],
+            ran: vec![Ran {
+                allocation: ids.allocation,
+                ran_ms: 5000,
+                usage: None,
+            }],
         },
     ];
     for scope in [ids.tenant, ids.sub, home] {
@@ -567,7 +571,11 @@ fn a_node_speaks_for_itself_alone() {
         );
         let meter = Wish::Meter {
             node: named,
-            ran: vec![(allocation, 5000)],
+            ran: vec![Ran {
+                allocation,
+                ran_ms: 5000,
+                usage: None,
+            }],
         };
         assert_eq!(world.act(Actor::Node(stranger), meter), Ok(vec![]));
     }

@@ -11,4 +11,5 @@ mod property;
 mod purity;
 mod scenario;
 mod story;
+mod usage;
 mod world;

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tenure_domain::command::Observation;
+use tenure_domain::command::{Observation, Ran};
 use tenure_domain::id::{AllocationId, Ids, JobId, KeyId, NodeId, SecretId, TenantId, UserId};
 use tenure_domain::ledger::price::ClassPrice;
 use tenure_domain::meter::{Amounts, Meter, Of, Resource};
@@ -17,6 +17,7 @@ use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
 use tenure_domain::time::Period;
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::spec::{Demand, Isolation, JobSpec, Kind, Priority, Sku};
+use tenure_domain::workload::usage::Usage;
 use tenure_domain::{Actor, Event, Wish};
 
 use crate::chance::{Chance, Replay, number_from_env};
@@ -338,6 +339,20 @@ impl Run {
         }
     }
 
+    /// What a node says of devices: nothing, sense, or nonsense.
+    fn usage(&mut self) -> Option<Usage> {
+        let busy_ms = self.chance.of(&[0, 1, 999, 60_000, u64::MAX]);
+        let usage = Usage {
+            busy_ms,
+            throttled_ms: busy_ms / 3,
+            waited_ms: busy_ms / 2,
+            launches: self.chance.next(),
+            peak_vram_mib: self.chance.of(&[0, 17, 4096, u64::MAX]),
+            ..Usage::default()
+        };
+        (!self.chance.one_in(4)).then_some(usage)
+    }
+
     fn speaker(&mut self, node: NodeId) -> Actor {
         match self.chance.below(12) {
             0 => Actor::System,
@@ -381,7 +396,11 @@ impl Run {
             52..62 => {
                 let (first, node) = self.allocation();
                 let (second, _) = self.allocation();
-                let ran = [first, second, first].map(|id| (id, self.ran_ms(id)));
+                let ran = [first, second, first].map(|allocation| Ran {
+                    allocation,
+                    ran_ms: self.ran_ms(allocation),
+                    usage: self.usage(),
+                });
                 let by = self.speaker(node);
                 self.act(
                     by,
@@ -464,6 +483,7 @@ impl Run {
                     signal: None,
                     ran_ms: self.ran_ms(id),
                     by,
+                    usage: self.usage(),
                 }
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use tenure_domain::command::Observation;
+use tenure_domain::command::{Observation, Ran};
 use tenure_domain::id::{GpuId, JobId, NodeId, UserId};
 use tenure_domain::schedule::why::why;
 use tenure_domain::tenancy::scope::ScopeId;
@@ -106,6 +106,7 @@ impl Story {
                 signal: None,
                 ran_ms: ran_s * 1000,
                 by: None,
+                usage: None,
             },
         );
     }
@@ -118,7 +119,11 @@ impl Story {
             Actor::Node(node),
             Wish::Meter {
                 node,
-                ran: vec![(allocation, ran_s * 1000)],
+                ran: vec![Ran {
+                    allocation,
+                    ran_ms: ran_s * 1000,
+                    usage: None,
+                }],
             },
         );
     }

@@ -339,6 +339,7 @@ impl World {
             signal: None,
             ran_ms: ran_s * 1000,
             by: None,
+            usage: None,
         };
         self.observe(job, exited).expect("an exit is taken")
     }

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
+use tenure_api::channel::reading;
 use tenure_api::channel::{
     AllocationReport, BadFrame, FromAgent, FromServer, MAX_JOIN_FRAME, MAX_REPORTS, Reader, RunState,
 };
@@ -25,7 +26,7 @@ use super::frame::{FrameError, FrameReader, FrameWriter};
 use super::hub::Inner;
 use super::link::{Bye, Link, Outgoing};
 use super::pace::Pace;
-use crate::Seen;
+use crate::{Measured, Seen};
 
 const LAST_WORDS: Duration = Duration::from_secs(2);
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
@@ -347,6 +348,10 @@ async fn take(
                 .await;
         }
         FromAgent::Log { request, chunk } => link.answer_log(request, chunk)?,
+        FromAgent::Readings { devices } => {
+            reading::check(&devices).map_err(|why| Bye::new("invalid_readings", why))?;
+            inner.pass_on(&Measured { node, devices });
+        }
     }
     Ok(())
 }

@@ -20,9 +20,10 @@ use super::authority::{Authority, AuthorityError};
 use super::conversation;
 use super::link::{Bye, Link};
 use super::registry::Registry;
-use crate::{Engine, EngineError, Seen};
+use crate::{Engine, EngineError, Measured, Seen};
 
 const SEEN_QUEUED: usize = 4096;
+const READINGS_QUEUED: usize = 1024;
 
 /// How the hub listens.
 #[derive(Debug, Clone)]
@@ -81,6 +82,7 @@ pub(super) struct Inner {
     /// The boot and uptime each node last spoke of.
     boots: Mutex<HashMap<NodeId, (String, u64)>>,
     subscribers: Mutex<Vec<mpsc::Sender<Seen>>>,
+    measured: Mutex<Vec<mpsc::Sender<Measured>>>,
 }
 
 impl Hub {
@@ -107,6 +109,7 @@ impl Hub {
             links: Mutex::default(),
             boots: Mutex::default(),
             subscribers: Mutex::default(),
+            measured: Mutex::default(),
         });
         let accepting = tokio::spawn(accept(inner.clone(), listener, acceptor, strangers));
         Ok(Hub {
@@ -206,6 +209,19 @@ impl Inner {
         if links.get(&node).is_some_and(|held| Arc::ptr_eq(held, link)) {
             links.remove(&node);
         }
+    }
+
+    /// Passes a reading on to whoever has room for it.
+    pub(super) fn pass_on(&self, measured: &Measured) {
+        self.measured
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .retain(|subscriber| {
+                !matches!(
+                    subscriber.try_send(measured.clone()),
+                    Err(mpsc::error::TrySendError::Closed(_))
+                )
+            });
     }
 
     pub(super) async fn emit(&self, seen: Seen) {
@@ -347,6 +363,16 @@ impl Engine for Hub {
         let (sender, receiver) = mpsc::channel(SEEN_QUEUED);
         self.inner
             .subscribers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(sender);
+        receiver
+    }
+
+    fn subscribe_readings(&self) -> mpsc::Receiver<Measured> {
+        let (sender, receiver) = mpsc::channel(READINGS_QUEUED);
+        self.inner
+            .measured
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(sender);

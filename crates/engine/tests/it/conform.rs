@@ -117,6 +117,7 @@ async fn reports_of_unknown_allocations_and_late_ones_are_passed_on() {
         allocation: AllocationId(404),
         ran_ms: 5,
         state: RunState::Running,
+        usage: None,
     };
     for _ in 0..2 {
         wire.say(&FromAgent::Report {

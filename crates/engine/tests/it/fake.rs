@@ -68,6 +68,7 @@ impl Memory {
             allocation: id,
             ran_ms: 1,
             state: state.clone(),
+            usage: None,
         })
     }
 }

@@ -130,6 +130,27 @@ async fn bad_frames_end_the_connection_and_change_nothing() {
             ),
             "invalid_report",
         ),
+        (
+            "busier than the whole",
+            frame(
+                "1",
+                "2",
+                r#"{"readings":{"devices":[{"uuid":"u","gauges":{"busy_permille":1001}}]}}"#,
+            ),
+            "invalid_readings",
+        ),
+        (
+            "readings of more devices than a message carries",
+            frame(
+                "1",
+                "2",
+                &format!(
+                    r#"{{"readings":{{"devices":[{}]}}}}"#,
+                    vec![r#"{"uuid":"u"}"#; 65].join(",")
+                ),
+            ),
+            "invalid_readings",
+        ),
     ];
     let mut watcher = Watcher::of(&house.hub);
     for (what, body, code) in cases {
@@ -167,7 +188,8 @@ async fn frames_too_long_or_cut_short_end_the_connection() {
         AllocationReport {
             allocation: AllocationId(1),
             ran_ms: 1,
-            state: RunState::Running
+            state: RunState::Running,
+            usage: None,
         };
         1_000_000
     ];
@@ -214,6 +236,7 @@ async fn whole_reports_in_parts_are_put_together() {
                 allocation: AllocationId(i),
                 ran_ms: i,
                 state: RunState::Running,
+                usage: None,
             })
             .collect(),
     };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tenure_api::channel::reading::{DeviceReading, Gauges};
 use tenure_api::channel::{FromAgent, FromServer, LogChunk, LogStream};
 use tenure_domain::id::AllocationId;
 use tenure_engine::conformance::Watcher;
@@ -170,4 +171,43 @@ async fn a_node_that_reads_nothing_holds_up_nobody() {
     hub.release(other.node, AllocationId(1)).await.unwrap();
     assert!(matches!(wire.hear().await, Some(FromServer::Release { .. })));
     assert!(started.elapsed() < Duration::from_secs(1));
+}
+
+/// Readings come often and matter little: who does not take them misses them, and holds up nothing else.
+#[tokio::test(flavor = "multi_thread")]
+async fn readings_are_dropped_rather_than_queued() {
+    let house = House::new().await;
+    let card = house.node(1).await;
+    let mut watcher = Watcher::of(&house.hub);
+    let mut measured = house.hub.subscribe_readings();
+    let mut wire = house.wire(&card).await;
+    wire.open().await;
+    watcher.whole(card.node).await;
+    let reading = |busy| FromAgent::Readings {
+        devices: vec![DeviceReading {
+            uuid: "GPU-1".into(),
+            gauges: Gauges {
+                busy_permille: Some(busy),
+                ..Gauges::default()
+            },
+            slices: vec![],
+        }],
+    };
+    wire.say(&reading(7)).await;
+    let first = measured.recv().await.expect("a reading is passed on");
+    assert_eq!(first.node, card.node);
+    assert_eq!(first.devices[0].gauges.busy_permille, Some(7));
+    // Nobody takes these, and far more come than are kept.
+    for _ in 0..1500 {
+        wire.say(&reading(8)).await;
+    }
+    wire.say(&FromAgent::Heartbeat { sent_ms: 1 }).await;
+    watcher
+        .until(|seen| matches!(seen, Seen::Heartbeat { .. }).then_some(()))
+        .await;
+    let mut kept = 0;
+    while measured.try_recv().is_ok() {
+        kept += 1;
+    }
+    assert!((1..1500).contains(&kept), "{kept} were kept");
 }

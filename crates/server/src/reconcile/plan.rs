@@ -113,6 +113,7 @@ fn step_of_report(state: &State, node: NodeId, report: &AllocationReport) -> Vec
                 signal: *signal,
                 ran_ms: report.ran_ms,
                 by: *by,
+                usage: report.usage,
             })]
         }
         RunState::NotStarted { why } => vec![observe(Observation::NotStarted { why: why.clone() })],

@@ -1,7 +1,7 @@
 //! Jobs: submitting, listing, stopping, and why they wait. A job that ended is read from history, under the
 //! rights of the place it ended at.
 
-mod list;
+pub(super) mod list;
 pub mod log;
 pub mod plan;
 pub(super) mod view;

@@ -28,7 +28,7 @@ use crate::openapi::{ChangeProblems, ReadProblems};
 
 const MAX_VALID_S: u64 = 30 * 24 * 3600;
 
-fn gpu_view(gpu: &Gpu) -> GpuView {
+pub(super) fn gpu_view(gpu: &Gpu) -> GpuView {
     let facts = &gpu.facts;
     GpuView {
         id: gpu.id,

@@ -162,6 +162,9 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("events", At(Scope, "scope_read")),
         ("nodes", Platform("node_read")),
         ("node", Platform("node_read")),
+        // Everybody sees the devices of jobs they see, and here nobody has such a job; `gpu.rs` tests who has.
+        ("gpus", AnyKey),
+        ("gpu", Platform("node_read")),
         ("create_join_token", Platform("node_manage")),
         ("cordon", Platform("node_manage")),
         ("uncordon", Platform("node_manage")),
@@ -433,7 +436,7 @@ impl Stage<'_> {
             "error_page" => get("/errors/internal".into()),
             "login_view" => get("/v1/login".into()),
             "login" => post("/v1/login".into(), json!({})),
-            "whoami" | "prices" | "skus" | "nodes" => get(format!("/v1/{operation}")),
+            "whoami" | "prices" | "skus" | "nodes" | "gpus" => get(format!("/v1/{operation}")),
             "set_prices" => {
                 let prices = self.world.get(&self.world.owner, "/v1/prices").await.json();
                 put("/v1/prices".into(), prices)
@@ -512,6 +515,7 @@ impl Stage<'_> {
             "stop_job" => post(format!("/v1/jobs/{target}/stop"), json!({})),
             "why" | "logs" => get(format!("/v1/jobs/{target}/{operation}")),
             "node" => get(format!("/v1/nodes/{}", node().await)),
+            "gpu" => get(format!("/v1/gpus/{}", self.world.gpu(&self.fresh()).await)),
             "create_join_token" => post("/v1/nodes/tokens".into(), json!({})),
             "cordon" | "uncordon" => post(format!("/v1/nodes/{}/{operation}", node().await), json!({})),
             "revoke_node" => post(format!("/v1/nodes/{}/revoke", node().await), json!({})),

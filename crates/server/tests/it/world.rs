@@ -10,17 +10,19 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tenure_api::channel::{LogChunk, LogStream, Order};
 use tenure_api::token;
-use tenure_domain::id::{AllocationId, NodeId};
+use tenure_domain::id::{AllocationId, GpuId, NodeId};
 use tenure_domain::ledger::price::Prices;
-use tenure_domain::schedule::fleet::Inventory;
+use tenure_domain::schedule::fleet::{GpuFacts, Inventory};
 use tenure_domain::tenancy::key::Digest;
 use tenure_domain::workload::job::StopReason;
+use tenure_domain::workload::spec::Isolation;
 use tenure_domain::{Actor, Event, Wish};
 use tenure_engine::{Engine, EngineError, Seen};
 use tenure_journal::{Journal, Location, Options, SigningKey};
 use tenure_server::controller::{Controller, WriterOptions, now, recover};
 use tenure_server::http::{App, HttpOptions, serve};
 use tenure_server::keyring::{Keyring, random};
+use tenure_server::reading::Readings;
 use tenure_server::view::View;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -68,6 +70,7 @@ pub struct World {
     pub url: String,
     pub dir: tempfile::TempDir,
     pub controller: Controller,
+    pub readings: Arc<Readings>,
     /// The platform owner's token.
     pub owner: String,
     pub http: reqwest::Client,
@@ -153,10 +156,12 @@ impl World {
         };
         controller.system(found).await.unwrap();
 
+        let readings = Arc::new(Readings::default());
         let app = App {
             controller: controller.clone(),
             keyring: Arc::new(Keyring::new(&random())),
             engine: Arc::new(NoEngine),
+            readings: readings.clone(),
             signing_key: Arc::new(SigningKey::generate().0),
             authority: Digest([7; 32]),
             options,
@@ -173,6 +178,7 @@ impl World {
             url,
             dir,
             controller,
+            readings,
             owner,
             http,
             stop,
@@ -275,6 +281,31 @@ impl World {
         )
         .await
         .id()
+    }
+
+    /// A node with one GPU of this name, and the GPU.
+    pub async fn gpu(&self, name: &str) -> GpuId {
+        let node = self.node(name, 0).await;
+        let gpu = GpuFacts {
+            uuid: name.into(),
+            vendor: "maker".into(),
+            model: "model".into(),
+            class: "H100".into(),
+            vram_mib: 8192,
+            isolation: [(Isolation::Guarded, "by the guard".to_owned())].into(),
+        };
+        let inventory = Inventory {
+            cpu_milli: 64_000,
+            memory_mib: 64 * 1024,
+            gpus: vec![gpu],
+        };
+        let report = Wish::ReportInventory { node, inventory };
+        self.controller
+            .submit(Actor::System, report, None, None)
+            .await
+            .unwrap();
+        let state = self.controller.view().read();
+        state.fleet.node(node).unwrap().gpus[0].id
     }
 
     /// A node with room for some jobs.

@@ -118,6 +118,7 @@ async fn end(platform: &Platform, node: NodeId, allocation: AllocationId) -> any
         signal: None,
         ran_ms: 5,
         by: None,
+        usage: None,
     };
     let wish = Wish::Observe {
         node,

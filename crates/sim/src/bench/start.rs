@@ -51,7 +51,7 @@ pub async fn run(trials: usize, at_once: usize) -> anyhow::Result<()> {
     let (mut ours, mut bare, mut bubblewrap, mut srun) = (vec![], vec![], vec![], vec![]);
     // A few to warm all of them up.
     for trial in 0..trials + 5 {
-        let mut keep = |all: &mut Vec<Duration>, took: Duration| {
+        let keep = |all: &mut Vec<Duration>, took: Duration| {
             if trial >= 5 {
                 all.push(took);
             }

@@ -118,7 +118,7 @@ fn roots(shared: &Shared, caller: &Caller, scope: Option<&str>) -> Answer<Vec<Sc
 }
 
 /// The scopes where the caller was given sight of jobs, and itself; none below another.
-fn readable(state: &State, caller: &Caller) -> Vec<ScopeId> {
+pub(in crate::routes) fn readable(state: &State, caller: &Caller) -> Vec<ScopeId> {
     let me = ScopeId::User(caller.user);
     let reach = state
         .tree
@@ -144,13 +144,20 @@ fn readable(state: &State, caller: &Caller) -> Vec<ScopeId> {
 }
 
 /// Who may be shown, asked once for each owner.
-struct Sight<'a> {
+pub(in crate::routes) struct Sight<'a> {
     caller: &'a Caller,
     known: HashMap<UserId, bool>,
 }
 
-impl Sight<'_> {
-    fn sees(&mut self, state: &State, owner: UserId) -> bool {
+impl<'a> Sight<'a> {
+    pub(in crate::routes) fn of(caller: &'a Caller) -> Sight<'a> {
+        Sight {
+            caller,
+            known: HashMap::new(),
+        }
+    }
+
+    pub(in crate::routes) fn sees(&mut self, state: &State, owner: UserId) -> bool {
         let caller = self.caller;
         *self
             .known
@@ -168,10 +175,7 @@ fn live_ids(
     limit: usize,
 ) -> Vec<JobId> {
     let state = shared.app.controller.view().read();
-    let mut sight = Sight {
-        caller,
-        known: HashMap::new(),
-    };
+    let mut sight = Sight::of(caller);
     let end = after.unwrap_or(JobId(u64::MAX));
     if roots == [ScopeId::Platform] {
         let newest_first = state.jobs.range(..end).rev().map(|(_, job)| job);

@@ -68,6 +68,7 @@ pub(in crate::routes) fn live(state: &State, job: &Job) -> JobView {
             .as_ref()
             .map_or(0, |admission| admission.hold.left.money.0),
         gpu_ms: job.charged.gpu_ms,
+        usage: job.usage,
     }
 }
 
@@ -90,5 +91,6 @@ pub(in crate::routes) fn done(state: &State, job: &DoneJob, path: &str) -> JobVi
         charged_micros: job.charged.money.0,
         held_micros: 0,
         gpu_ms: job.charged.gpu_ms,
+        usage: job.usage,
     }
 }

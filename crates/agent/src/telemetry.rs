@@ -1,0 +1,138 @@
+//! Telemetry: what devices and their slices do, read each second and kept until the next.
+//!
+//! Slices are counted in their device's page, which outlives the agent; drivers are asked for the rest (`outside`), on
+//! threads of their own, since they can hang. Deliberately absent: what becomes of a reading (server), and limits.
+
+mod outside;
+mod rate;
+mod sysfs;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tenure_api::channel::reading::{DeviceReading, Gauges, MAX_SLICES, SliceReading};
+use tenure_domain::id::AllocationId;
+use tenure_domain::workload::usage::Usage;
+use tenure_limits::{Counter, Snapshot};
+
+use crate::discover::Found;
+use crate::share::SharedReading;
+use outside::Outside;
+use rate::Counts;
+
+/// Shares are of so many seconds: as long as lies between two messages to the server, so that those tile time.
+const WINDOW: usize = 2;
+
+/// The last of what was read.
+#[derive(Default)]
+pub struct Telemetry {
+    inner: Mutex<Inner>,
+    outside: Outside,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Oldest first.
+    before: VecDeque<BTreeMap<(String, u64), Counts>>,
+    devices: Vec<DeviceReading>,
+    usage: BTreeMap<AllocationId, Usage>,
+}
+
+impl Telemetry {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a reading of everything; `now_ns` is when the pages were read, on the clock of their counters.
+    pub fn measure(&self, found: &Found, pages: &[SharedReading], now_ns: u64) {
+        let outside = self.outside.read(found);
+        let mut inner = self.inner();
+        let mut devices: BTreeMap<&str, DeviceReading> = BTreeMap::new();
+        let mut counts = BTreeMap::new();
+        let mut usage: BTreeMap<AllocationId, Usage> = BTreeMap::new();
+        for SharedReading { uuid, snapshot } in pages {
+            let slices = snapshot.slices.iter().take(MAX_SLICES).map(|slice| {
+                let key = (uuid.clone(), slice.id);
+                let now = Counts::of(slice, now_ns);
+                let before = inner.before.iter().find_map(|then| then.get(&key));
+                let use_now = rate::slice_use(slice, before, &now);
+                counts.insert(key, now);
+                SliceReading {
+                    allocation: AllocationId(slice.id),
+                    use_now,
+                }
+            });
+            let slices: Vec<SliceReading> = slices.collect();
+            for (id, used) in used(snapshot) {
+                usage.entry(id).or_default().add(&used);
+            }
+            let reading = DeviceReading {
+                uuid: uuid.clone(),
+                gauges: summed(&slices),
+                slices,
+            };
+            devices.insert(uuid, reading);
+        }
+        for (uuid, gauges) in &outside {
+            let device = devices.entry(uuid).or_insert_with(|| DeviceReading {
+                uuid: uuid.clone(),
+                ..DeviceReading::default()
+            });
+            // The driver sees everything on the device, the page only what came through it.
+            device.gauges = Gauges {
+                busy_permille: gauges.busy_permille.or(device.gauges.busy_permille),
+                used_vram_mib: gauges.used_vram_mib.or(device.gauges.used_vram_mib),
+                ..gauges.clone()
+            };
+        }
+        inner.devices = devices.into_values().collect();
+        inner.usage = usage;
+        inner.before.push_back(counts);
+        if inner.before.len() > WINDOW {
+            inner.before.pop_front();
+        }
+    }
+
+    /// What was last read.
+    pub fn readings(&self) -> Vec<DeviceReading> {
+        self.inner().devices.clone()
+    }
+
+    /// Use of an allocation's devices since its start, as last read; none where it has no counters.
+    pub fn usage(&self, id: AllocationId) -> Option<Usage> {
+        self.inner().usage.get(&id).copied()
+    }
+}
+
+/// What the slices of one page used since they were put on it.
+pub fn used(snapshot: &Snapshot) -> impl Iterator<Item = (AllocationId, Usage)> {
+    const MS: u64 = 1_000_000;
+    snapshot.slices.iter().map(|slice| {
+        let usage = Usage {
+            busy_ms: slice.counter(Counter::BusyNs) / MS,
+            throttled_ms: slice.counter(Counter::ThrottledNs) / MS,
+            waited_ms: slice.counter(Counter::WaitedNs) / MS,
+            launches: slice.counter(Counter::Launches),
+            refusals: slice.counter(Counter::Refusals),
+            denials: slice.counter(Counter::Denials),
+            peak_vram_mib: slice.peak_bytes.div_ceil(1 << 20),
+        };
+        (AllocationId(slice.id), usage)
+    })
+}
+
+/// What slices tell of their device: all that the guards let through. Busy only when it is known of each.
+fn summed(slices: &[SliceReading]) -> Gauges {
+    let busy: Option<u32> = slices
+        .iter()
+        .map(|slice| slice.use_now.busy_permille.map(u32::from))
+        .sum();
+    Gauges {
+        busy_permille: busy.map(|busy| busy.min(1000) as u16),
+        used_vram_mib: Some(slices.iter().map(|slice| slice.use_now.used_vram_mib).sum()),
+        ..Gauges::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! Asking drivers about their devices without waiting for them: each device has a thread of its own that reads it
+//! each second and leaves the answer. One that hangs leaves none, and its device's gauges grow old and are dropped.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tenure_api::channel::reading::Gauges;
+
+use super::sysfs;
+use crate::discover::{Device, Found};
+
+const PERIOD: Duration = Duration::from_secs(1);
+/// A driver that has not answered for so long says nothing of now.
+const DEADLINE: Duration = Duration::from_secs(3);
+
+/// The readers of this machine's devices.
+pub struct Outside {
+    /// Above `sys`.
+    root: PathBuf,
+    watches: Mutex<BTreeMap<String, Watch>>,
+}
+
+/// One device's reader.
+struct Watch {
+    dir: PathBuf,
+    told: Arc<Mutex<Option<(Instant, Gauges)>>>,
+    over: Arc<AtomicBool>,
+}
+
+impl Default for Outside {
+    fn default() -> Self {
+        Outside::below(std::env::var_os("TENURE_DEVICE_ROOT").map_or_else(|| "/".into(), PathBuf::from))
+    }
+}
+
+impl Outside {
+    /// Reads below this directory instead of the machine's own.
+    pub fn below(root: PathBuf) -> Outside {
+        Outside {
+            root,
+            watches: Mutex::default(),
+        }
+    }
+
+    /// What drivers last told, of devices whose driver still answers. Begins to watch new devices, and lets those go
+    /// that are no longer here.
+    pub fn read(&self, found: &Found) -> BTreeMap<String, Gauges> {
+        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wanted: BTreeMap<&str, PathBuf> = found
+            .devices
+            .iter()
+            .filter_map(|device| Some((device.facts.uuid.as_str(), directory(&self.root, device)?)))
+            .collect();
+        watches.retain(|uuid, watch| {
+            let stays = wanted.get(uuid.as_str()) == Some(&watch.dir);
+            watch.over.store(!stays, Ordering::Relaxed);
+            stays
+        });
+        wanted.retain(|uuid, _| !watches.contains_key(*uuid));
+        for (uuid, dir) in wanted {
+            watches.extend(Watch::begin(dir).map(|watch| (uuid.to_owned(), watch)));
+        }
+        let told = watches.iter().filter_map(|(uuid, watch)| {
+            let told = watch.told.lock().unwrap_or_else(PoisonError::into_inner);
+            let (at, gauges) = told.as_ref()?;
+            (at.elapsed() < DEADLINE).then(|| (uuid.clone(), gauges.clone()))
+        });
+        told.collect()
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        let watches = self.watches.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for watch in watches.values() {
+            watch.over.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Watch {
+    /// None when no thread is to be had; it is tried again at the next reading.
+    fn begin(dir: PathBuf) -> Option<Watch> {
+        let watch = Watch {
+            dir: dir.clone(),
+            told: Arc::default(),
+            over: Arc::default(),
+        };
+        let (told, over) = (watch.told.clone(), watch.over.clone());
+        let reading = move || {
+            while !over.load(Ordering::Relaxed) {
+                let gauges = sysfs::read(&dir);
+                *told.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), gauges));
+                std::thread::sleep(PERIOD);
+            }
+        };
+        let spawned = std::thread::Builder::new()
+            .name("telemetry".into())
+            .spawn(reading);
+        spawned.ok().map(|_| watch)
+    }
+}
+
+/// Where the kernel shows a device: by the file of its graphics driver.
+fn directory(root: &Path, device: &Device) -> Option<PathBuf> {
+    let node = device.files.iter().find_map(|file| {
+        let name = file.file_name()?.to_str()?;
+        let known = name.starts_with("renderD") || name.starts_with("card");
+        (known && file.parent()?.ends_with("dri")).then_some(name)
+    })?;
+    let dir = root.join("sys/class/drm").join(node).join("device");
+    dir.is_dir().then_some(dir)
+}
