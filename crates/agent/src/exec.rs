@@ -5,8 +5,10 @@
 //! agent is there to say so. It works in the allocation's directory and has one thread. Started by
 //! `node/seat.rs`, as `tenure-agent exec`.
 
+mod door;
 mod init;
 mod output;
+pub(crate) mod terminal;
 mod timer;
 
 use std::ffi::OsString;
@@ -240,7 +242,6 @@ impl Run {
         } = ready;
         seat.cgroups.limit(&cgroup_name, limits, &launch.device_files)?;
         let own_pids = seat.namespaces.own;
-        let mut stdout = Output::new(stdout, &self.dir.join("stdout"), launch.log_bytes_max)?;
         let mut stderr = Output::new(stderr, &self.dir.join("stderr"), launch.log_bytes_max)?;
         // It may have failed to build its walls, and says so where failures are said.
         let here = std::env::current_dir()?;
@@ -248,7 +249,17 @@ impl Run {
             .chain(given.network.as_ref().map(AsFd::as_fd))
             .collect();
         let _ = kernel::send_fds(&to_init, here.as_os_str().as_bytes(), &fds);
+        // A terminal is made inside, where its name means something; without one, it failed and says so itself.
+        let terminal = if order.tty {
+            kernel::receive_fds(&to_init, &mut Vec::new())
+                .unwrap_or_default()
+                .pop()
+        } else {
+            None
+        };
         drop((to_init, given));
+        let stdout = terminal.unwrap_or(stdout);
+        let mut stdout = Output::new(stdout, &self.dir.join("stdout"), launch.log_bytes_max)?;
         let memory_mib = launch.order.memory_mib;
         drop(launch);
         let init_fd = kernel::pidfd(init)?;
@@ -399,6 +410,7 @@ impl Run {
     }
 
     fn end(&mut self, phase: Phase) -> io::Result<()> {
+        let _ = std::fs::remove_file(crate::door::NAME);
         self.record.phase = phase;
         self.tell()
     }

@@ -10,7 +10,7 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-pub use descriptor::{receive_fds, send_fds};
+pub use descriptor::{awaited, other_end, receive_fds, send_fds};
 pub use landlock::{Access, Ruleset, landlock_version};
 pub use mount::{mount_overlay, restrict_mount};
 
@@ -126,23 +126,11 @@ pub fn reset_signals() {
     }
 }
 
-/// Blocks signals, so that `next_signal` takes them one by one.
+/// Blocks signals, so that `signal_fd` takes them one by one.
 pub fn block_signals(signals: &[i32]) {
     let set = signal_set(signals);
     // SAFETY: the set is live; no old set is asked for.
     unsafe { libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) };
-}
-
-/// Waits for one of the blocked signals.
-pub fn next_signal(signals: &[i32]) -> i32 {
-    let set = signal_set(signals);
-    loop {
-        // SAFETY: the set is live; no details are asked for.
-        let signal = unsafe { libc::sigwaitinfo(&set, std::ptr::null_mut()) };
-        if signal > 0 {
-            return signal;
-        }
-    }
 }
 
 fn signal_set(signals: &[i32]) -> libc::sigset_t {
@@ -154,6 +142,42 @@ fn signal_set(signals: &[i32]) -> libc::sigset_t {
             libc::sigaddset(&mut set, signal);
         }
         set
+    }
+}
+
+/// A descriptor from which blocked signals are read.
+pub fn signal_fd(signals: &[i32]) -> io::Result<OwnedFd> {
+    let set = signal_set(signals);
+    // SAFETY: the set is live; the call returns a new descriptor that nobody else owns.
+    let fd = check(unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) })?;
+    // SAFETY: as above.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The next signal; none when there is none.
+pub fn read_signal(from: &OwnedFd) -> Option<i32> {
+    // The number is the first field.
+    let mut facts = [0; size_of::<libc::signalfd_siginfo>()];
+    let got = rustix::io::read(from, &mut facts).ok()?;
+    let number = facts.first_chunk().filter(|_| got == facts.len())?;
+    i32::try_from(u32::from_ne_bytes(*number)).ok()
+}
+
+/// Closes everything but the standard descriptors and those to keep. For a process that goes on without what its
+/// parent had open.
+pub fn close_others(mut keep: Vec<RawFd>) {
+    keep.sort_unstable();
+    let mut from: u32 = 3;
+    let kept = keep
+        .iter()
+        .filter_map(|&fd| u32::try_from(fd).ok())
+        .filter(|&fd| fd >= 3);
+    for next in kept.chain([u32::MAX]) {
+        if from < next {
+            // SAFETY: the caller's process never touches its parent's descriptors again, nor returns to their owners.
+            unsafe { libc::syscall(libc::SYS_close_range, from, next - 1, 0) };
+        }
+        from = next.saturating_add(1);
     }
 }
 

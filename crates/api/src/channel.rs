@@ -3,7 +3,10 @@
 //!
 //! Each side numbers its frames from 1; a frame out of order, of another version or too long ends the
 //! connection. Orders and reports are by allocation id and idempotent, so a new connection only has to say
-//! everything again.
+//! everything again. Streams (`stream`) are the exception: they end with their connection.
+
+mod base64_bytes;
+pub mod stream;
 
 pub mod reading;
 
@@ -19,7 +22,7 @@ use crate::secret_text::SecretText;
 use reading::DeviceReading;
 
 /// The protocol spoken here. A peer of another version is refused with a message that says both.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// No frame is longer.
 pub const MAX_FRAME: usize = 4 * 1024 * 1024;
 /// The most of a log that travels in one frame.
@@ -83,6 +86,10 @@ pub enum FromAgent {
     Readings {
         devices: Vec<DeviceReading>,
     },
+    Stream {
+        stream: u64,
+        says: stream::Up,
+    },
 }
 
 /// From the server.
@@ -127,6 +134,10 @@ pub enum FromServer {
         max: u32,
         wait_ms: u32,
     },
+    Stream {
+        stream: u64,
+        says: stream::Down,
+    },
     /// The server ends the conversation and says why.
     Bye {
         code: String,
@@ -161,6 +172,12 @@ pub struct Order {
     pub network: Network,
     pub run_time_s: u64,
     pub grace_s: u32,
+    /// The job reads what people send it, rather than nothing.
+    #[serde(default)]
+    pub stdin: bool,
+    /// It reads and writes a terminal.
+    #[serde(default)]
+    pub tty: bool,
 }
 
 /// A container image to fetch, if the node has it not, and to run the job in.
@@ -228,6 +245,7 @@ pub enum LogStream {
 #[serde(deny_unknown_fields)]
 pub struct LogChunk {
     pub offset: u64,
+    #[serde(with = "base64_bytes")]
     pub bytes: Vec<u8>,
     /// The job has ended and this is the last of it.
     pub end: bool,

@@ -1,9 +1,11 @@
 //! The typed client. One method a route; a refusal comes back as the server's own `Problem`.
 
+pub mod session;
+
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use reqwest::{Method, RequestBuilder, Response};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_domain::ledger::price::Prices;
@@ -86,7 +88,7 @@ impl Client {
             server: self.server.clone(),
             source,
         })?;
-        if response.status().is_success() {
+        if response.status().is_success() || response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(response);
         }
         let status = response.status();

@@ -16,4 +16,5 @@ pub mod page;
 pub mod platform;
 pub mod scope;
 pub mod secret;
+pub mod session;
 pub mod time;

@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 use crate::context::{Context, Globals};
 use crate::refusal::Failure;
 use crate::{
-    apply, budget, completion, cost, doctor, event, gpu, job, journal, login, logs, node, policy, price,
-    quota, role, rule, run, scope, secret, sku, top, up, whoami,
+    apply, attach, budget, completion, cost, doctor, event, exec, gpu, job, journal, login, logs, node,
+    policy, port, price, quota, role, rule, run, scope, secret, sku, top, up, whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs
@@ -23,7 +23,7 @@ use crate::{
     after_help = "Scopes are given as acme, acme/research, acme/research/ada, platform, or by id.\n\
                   Jobs are given by id, by the end of an id, or by name (your latest of that name).\n\n\
                   Exit codes: 0 done, 1 the job failed, 2 bad usage or input, 3 refused, 4 no capacity,\n\
-                  5 unreachable. `run` passes the job's own code through."
+                  5 unreachable. `run`, `attach` and `exec` pass the program's own code through."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -44,6 +44,12 @@ pub enum Command {
     Show(job::ShowArgs),
     /// Print what a job wrote
     Logs(logs::Args),
+    /// Go to a running job: see what it writes, and type to it where it reads
+    Attach(attach::Args),
+    /// Run a program inside a running job
+    Exec(exec::Args),
+    /// Reach a port of a running job, such as a notebook's, from this machine
+    Port(port::Args),
     /// Stop jobs
     Stop(job::StopArgs),
     /// Say why a job waits, or what became of it
@@ -118,6 +124,9 @@ impl Command {
     pub async fn run(self, context: &Context) -> Result<ExitCode, Failure> {
         let done = match self {
             Command::Run(args) => return run::run(context, args).await,
+            Command::Attach(args) => return attach::run(context, args).await,
+            Command::Exec(args) => return exec::run(context, args).await,
+            Command::Port(args) => port::run(context, args).await,
             Command::Logs(args) => logs::run(context, args).await,
             Command::Apply(args) => apply::run(context, args).await,
             Command::Ps(args) => job::list(context, args).await,

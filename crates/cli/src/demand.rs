@@ -57,6 +57,7 @@ impl DemandArgs {
                 IsolationArg::Partition => Isolation::Partition,
                 IsolationArg::Exclusive => Isolation::Exclusive,
             }),
+            capped: defaults.capped,
         })
     }
 

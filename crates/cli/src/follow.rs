@@ -66,6 +66,31 @@ pub async fn follow(context: &Context, client: &Client, job: JobView, raw: bool)
     }
 }
 
+/// Waits, saying why, until the job runs or is over.
+pub async fn until_running(context: &Context, client: &Client, job: JobView) -> Result<JobView, Failure> {
+    let mut watch = Watch {
+        context,
+        client,
+        said: None,
+        failed: 0,
+    };
+    let wanted = |job: &JobView| matches!(job.phase, JobPhase::Running | JobPhase::Stopping | JobPhase::Done);
+    watch.until(job, wanted).await
+}
+
+/// Waits until it is known how the job ended.
+pub async fn until_done(context: &Context, client: &Client, job: JobView) -> Result<Outcome, Failure> {
+    let mut watch = Watch {
+        context,
+        client,
+        said: None,
+        failed: 0,
+    };
+    let job = watch.until(job, |job| job.outcome.is_some()).await?;
+    job.outcome
+        .ok_or_else(|| Failure::Local("the job is not over".into()))
+}
+
 /// A job that never wrote may have no log at all.
 fn absent_is_empty(copied: Result<(), Failure>) -> Result<(), Failure> {
     match copied {

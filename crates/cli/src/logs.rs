@@ -79,7 +79,7 @@ impl Sink {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let filtered = self.filter.as_mut().map(|filter| filter.pass(bytes).into_bytes());
         let bytes = filtered.as_deref().unwrap_or(bytes);
         match self.to {

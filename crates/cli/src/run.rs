@@ -9,19 +9,22 @@ use std::time::Duration;
 use clap::{Args as ClapArgs, ValueEnum};
 use tenure_api::client::{Client, ClientError};
 use tenure_api::v1::job::{JobView, Plan, SubmitJob};
+use tenure_api::v1::session::AttachQuery;
 use tenure_domain::refusal::{Code, Refusal};
+use tenure_domain::workload::job::Outcome;
 use tenure_domain::workload::spec::{JobSpec, Kind, Priority};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::context::Context;
 use crate::demand::{self, DemandArgs};
-use crate::follow::follow;
+use crate::follow::{follow, until_done, until_running};
 use crate::job::{exit_code, outcome_said, print_list};
 use crate::moment::length;
 use crate::output::{Form, Output, Paint};
 use crate::refusal::Failure;
 use crate::safe::safe;
-use crate::{input, resolve, units};
+use crate::session::{Ended, Wanted, stay};
+use crate::{input, resolve, terminal, units};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -60,6 +63,12 @@ pub struct Args {
     /// Whose job it is; yours unless said
     #[arg(long, value_name = "USER")]
     owner: Option<String>,
+    /// Pass stdin on to it
+    #[arg(short, long, conflicts_with_all = ["detach", "stop_on_interrupt"])]
+    interactive: bool,
+    /// On a terminal, as in `tenure run -it -- bash`; Ctrl-P Ctrl-Q leaves it running
+    #[arg(short, long, conflicts_with_all = ["detach", "stop_on_interrupt"])]
+    tty: bool,
     /// Submit and leave
     #[arg(short, long)]
     detach: bool,
@@ -119,7 +128,7 @@ fn distinct(pairs: Vec<(String, String)>, flag: &str) -> Result<BTreeMap<String,
 
 impl Args {
     fn spec(&mut self) -> Result<JobSpec, Failure> {
-        let spec = JobSpec {
+        let mut spec = JobSpec {
             name: self.name.take().unwrap_or_else(|| {
                 let named_after = self.command.first().or(self.image.as_ref());
                 name_of(named_after.map_or("job", String::as_str))
@@ -147,9 +156,14 @@ impl Args {
             sku: self.sku.take(),
             demand: self.demand.demand()?,
             run_time_s: self.time,
+            stdin: self.interactive || self.tty,
+            tty: self.tty,
             grace_s: 10,
             max_attempts: 3,
         };
+        if let Some(name) = terminal::name().filter(|_| spec.tty) {
+            spec.env.entry("TERM".into()).or_insert(name);
+        }
         spec.check()?;
         Ok(spec)
     }
@@ -178,6 +192,9 @@ fn name_of(program: &str) -> String {
 }
 
 pub async fn run(context: &Context, mut args: Args) -> Result<ExitCode, Failure> {
+    if args.tty {
+        terminal::needed()?;
+    }
     let spec = args.spec()?;
     let client = context.client()?;
     let out = &context.out;
@@ -220,6 +237,12 @@ pub async fn run(context: &Context, mut args: Args) -> Result<ExitCode, Failure>
     }
     let id = job.id;
     out.note(format!("submitted {id}"));
+    if args.interactive || args.tty {
+        return match at_once(context, &client, job, args.tty).await? {
+            Some(outcome) => finished(context, &client, &id.to_string(), &outcome, &plan).await,
+            None => Ok(ExitCode::SUCCESS),
+        };
+    }
     let mut following = std::pin::pin!(follow(context, &client, job, args.raw));
     let mut stopping = false;
     let outcome = loop {
@@ -236,9 +259,65 @@ pub async fn run(context: &Context, mut args: Args) -> Result<ExitCode, Failure>
             }
         }
     };
-    let done = client.job(&id.to_string()).await?;
+    finished(context, &client, &id.to_string(), &outcome, &plan).await
+}
+
+/// Goes to the job as soon as it runs, and stays with it. None when its user left it running.
+async fn at_once(
+    context: &Context,
+    client: &Client,
+    job: JobView,
+    tty: bool,
+) -> Result<Option<Outcome>, Failure> {
+    let id = job.id.to_string();
+    let out = &context.out;
+    let job = tokio::select! {
+        job = until_running(context, client, job) => job?,
+        _ = tokio::signal::ctrl_c() => {
+            out.say(&format!("\n{id} waits on. `tenure attach {id}` goes to it, `tenure stop {id}` ends it."));
+            return Err(Failure::Said(130));
+        }
+    };
+    let query = AttachQuery {
+        from_start: Some(true),
+    };
+    let session = match client.attach_job(&id, &query).await {
+        Ok(session) => session,
+        // It is over already: all that is left is what it wrote.
+        Err(ClientError::Refused(problem)) if problem.code == Code::WrongPhase.as_str() => {
+            return follow(context, client, job, tty).await.map(Some);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let wanted = Wanted {
+        input: true,
+        terminal: tty,
+        leave: true,
+    };
+    match stay(session, wanted).await? {
+        Ended::Left => {
+            out.note(format!("{id} goes on; `tenure attach {id}` comes back to it"));
+            Ok(None)
+        }
+        Ended::Told(signal) => Err(Failure::Said((128 + signal) as u8)),
+        Ended::Closed { .. } => until_done(context, client, client.job(&id).await?)
+            .await
+            .map(Some),
+    }
+}
+
+/// Says how a job ended and what it cost, and ends as it did.
+async fn finished(
+    context: &Context,
+    client: &Client,
+    id: &str,
+    outcome: &Outcome,
+    plan: &Plan,
+) -> Result<ExitCode, Failure> {
+    let out = &context.out;
+    let done = client.job(id).await?;
     let cost = units::show_money(done.charged_micros, &plan.currency);
-    let paint = if exit_code(&outcome) == 0 {
+    let paint = if exit_code(outcome) == 0 {
         Paint::Good
     } else {
         Paint::Bad
@@ -246,11 +325,11 @@ pub async fn run(context: &Context, mut args: Args) -> Result<ExitCode, Failure>
     if !out.quiet {
         out.say(&format!(
             "{} {}",
-            out.paint_note(paint, &safe(&outcome_said(&outcome))),
+            out.paint_note(paint, &safe(&outcome_said(outcome))),
             out.paint_note(Paint::Dim, &format!("after {}, {cost}", length(done.ran_ms)))
         ));
     }
-    Ok(ExitCode::from(exit_code(&outcome)))
+    Ok(ExitCode::from(exit_code(outcome)))
 }
 
 /// Not now, as `--now` asked to be told.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::actor::Actor;
 use crate::event::RefusedAccess;
-use crate::id::{AllocationId, JobId, KeyId, NodeId, SecretId, UserId};
+use crate::id::{AllocationId, JobId, KeyId, NodeId, SecretId, SessionId, UserId};
 use crate::ledger::price::Prices;
 use crate::meter::Amounts;
 use crate::schedule::fleet::Inventory;
@@ -17,6 +17,7 @@ use crate::tenancy::role::{Action, Role};
 use crate::tenancy::scope::{Identity, ScopeId, UserKind};
 use crate::time::Time;
 use crate::workload::job::StopReason;
+use crate::workload::session::{SessionEnd, SessionKind};
 use crate::workload::spec::{JobSpec, Sku};
 use crate::workload::usage::Usage;
 
@@ -181,6 +182,15 @@ pub enum Wish {
     Stop {
         job: JobId,
         reason: StopReason,
+    },
+    OpenSession {
+        job: JobId,
+        kind: SessionKind,
+        from: String,
+    },
+    EndSession {
+        session: SessionId,
+        end: SessionEnd,
     },
     /// Looks for the first waiting job after the cursor that can start, among at most `limit`.
     Schedule {

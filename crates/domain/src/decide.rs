@@ -3,6 +3,7 @@
 mod fleet;
 mod job;
 mod platform;
+mod session;
 
 use crate::actor::Actor;
 use crate::command::{Command, Wish};
@@ -138,6 +139,8 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
 
         Wish::Submit { owner, spec } => case.submit(*owner, spec),
         Wish::Stop { job, reason } => case.stop(*job, *reason),
+        Wish::OpenSession { job, kind, from } => case.open_session(*job, kind, from),
+        Wish::EndSession { session, end } => case.end_session(*session, end),
         Wish::Schedule { after, limit } => {
             case.only_system()?;
             Ok(crate::schedule::pass::step(

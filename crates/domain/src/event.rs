@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{AllocationId, GpuId, JobId, JoinTokenId, KeyId, NodeId, SecretId, UserId};
+use crate::id::{AllocationId, GpuId, JobId, JoinTokenId, KeyId, NodeId, SecretId, SessionId, UserId};
 use crate::ledger::account::Posting;
 use crate::ledger::price::Prices;
 use crate::meter::Amounts;
@@ -21,6 +21,7 @@ use crate::tenancy::rule::Rules;
 use crate::tenancy::scope::{Identity, ScopeId, UserFacts};
 use crate::time::Time;
 use crate::workload::job::{Admission, Outcome, StopReason};
+use crate::workload::session::{Session, SessionEnd};
 use crate::workload::spec::{JobSpec, Sku};
 use crate::workload::usage::Usage;
 
@@ -194,6 +195,18 @@ pub enum Event {
         job: JobId,
         outcome: Outcome,
     },
+
+    /// Somebody was let into a running job; written before anything was opened.
+    SessionOpened {
+        session: Session,
+    },
+    SessionEnded {
+        session: SessionId,
+        job: JobId,
+        owner: UserId,
+        user: UserId,
+        end: SessionEnd,
+    },
 }
 
 /// One metered interval and what it cost.
@@ -241,7 +254,11 @@ impl Event {
             Event::IdentitySet { user, .. } => Subject::Scope(ScopeId::User(*user)),
             Event::KeyCreated { key } => Subject::Scope(ScopeId::User(key.user)),
             Event::KeyRevoked { key } => Subject::Key(*key),
-            Event::JobSubmitted { job, .. }
+            Event::SessionOpened {
+                session: Session { job, .. },
+            }
+            | Event::SessionEnded { job, .. }
+            | Event::JobSubmitted { job, .. }
             | Event::JobAdmitted { job, .. }
             | Event::JobPlaced { job, .. }
             | Event::JobStarting { job }
@@ -261,7 +278,7 @@ impl Event {
             KeyCreated KeyRevoked QuotaSet BudgetsSet PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet
             SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned
             NodeKeyAdded NodeKeyRevoked NodeRemoved JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping
-            UsageMetered JobRequeued JobEnded
+            UsageMetered JobRequeued JobEnded SessionOpened SessionEnded
         }
     }
 }

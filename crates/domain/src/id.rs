@@ -114,6 +114,8 @@ id! {
     SecretId "sec_" "a secret";
     /// A one-time token with which a node joins.
     JoinTokenId "jtk_" "a join token";
+    /// Somebody at a running job.
+    SessionId "ses_" "a session";
 }
 
 /// The block of fresh ids that came with a command, handed out in order.

@@ -53,6 +53,8 @@ codes! {
     RevisionMismatch "revision_mismatch" Conflict;
     /// The object is not in a phase that allows this.
     WrongPhase "wrong_phase" Conflict;
+    /// As many sessions are open as there may be.
+    TooManySessions "too_many_sessions" Conflict;
     /// The scope still has live jobs.
     JobsStillLive "jobs_still_live" Conflict;
     /// A scope can only stand under a parent of the level above.

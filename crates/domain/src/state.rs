@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{JobId, JoinTokenId, SecretId, UserId};
+use crate::id::{JobId, JoinTokenId, SecretId, SessionId, UserId};
 use crate::ledger::account::{AccountId, Accounts};
 use crate::ledger::price::Prices;
 use crate::refusal::Refusal;
@@ -19,6 +19,7 @@ use crate::tenancy::scope::{Scope, ScopeId};
 use crate::tenancy::tree::Tree;
 use crate::time::Time;
 use crate::workload::job::{DoneJob, Job};
+use crate::workload::session::Session;
 use crate::workload::spec::Sku;
 
 /// The version of the snapshot encoding; a snapshot of another version is not read, the journal is replayed.
@@ -39,6 +40,9 @@ pub struct State {
     pub fleet: Fleet,
     #[serde(with = "jobs_as_rows")]
     pub jobs: BTreeMap<JobId, Job>,
+    /// Open sessions.
+    #[serde(default)]
+    pub sessions: BTreeMap<SessionId, Session>,
     /// Waiting jobs in the order they are tried.
     #[serde(skip)]
     pub queue: BTreeSet<QueueKey>,

@@ -4,5 +4,6 @@
 
 pub mod image;
 pub mod job;
+pub mod session;
 pub mod spec;
 pub mod usage;

@@ -6,11 +6,14 @@
 
 use async_trait::async_trait;
 use tenure_api::channel::reading::DeviceReading;
+use tenure_api::channel::stream::Target;
 use tenure_api::channel::{AllocationReport, LogChunk, LogStream, Order};
 use tenure_domain::id::{AllocationId, NodeId};
 use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::workload::job::StopReason;
 use tokio::sync::mpsc;
+
+use crate::Stream;
 
 /// Why an order was not brought to its node. None of these says that it had no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -115,6 +118,19 @@ pub trait Engine: Send + Sync {
         max: u32,
         wait_ms: u32,
     ) -> Result<LogChunk, EngineError>;
+
+    /// Opens a stream to a running allocation. `Ok` means asked for: the stream itself says whether it is
+    /// open, or why not. It ends with the allocation, with the node's connection, or when it is dropped.
+    async fn open(
+        &self,
+        _node: NodeId,
+        _allocation: AllocationId,
+        _target: Target,
+    ) -> Result<Stream, EngineError> {
+        Err(EngineError::Refused {
+            why: format!("the {} engine has no way into a running job", self.name()),
+        })
+    }
 
     /// What is seen from now on. Every subscriber gets everything; one that stops reading holds the
     /// engine back rather than losing anything, so drop the receiver when done.

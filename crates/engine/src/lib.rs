@@ -10,5 +10,7 @@
 pub mod conformance;
 pub mod engine;
 pub mod local;
+pub mod stream;
 
 pub use engine::{Engine, EngineError, Measured, Seen};
+pub use stream::Stream;

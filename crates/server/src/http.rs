@@ -33,6 +33,7 @@ use crate::keyring::Keyring;
 use crate::openapi::Operations;
 use crate::reading::Readings;
 use crate::routes::event::Streams;
+use crate::session::Ports;
 use crate::throttle::Throttle;
 
 pub use crate::auth::oidc::OidcOptions;
@@ -45,7 +46,7 @@ pub use tls::tls_config;
 pub struct App {
     pub controller: Controller,
     pub keyring: Arc<Keyring>,
-    /// For logs.
+    /// For logs and sessions.
     pub engine: Arc<dyn Engine>,
     /// What nodes last measured.
     pub readings: Arc<Readings>,
@@ -88,6 +89,7 @@ pub(crate) struct Shared {
     pub operations: Operations,
     pub oidc: Option<Oidc>,
     pub streams: Streams,
+    pub ports: Ports,
     /// Ends streams that would go on for ever.
     pub stop: CancellationToken,
     /// The document as it is served.
@@ -106,6 +108,7 @@ pub fn router(app: App, audit: Arc<Audit>, stop: CancellationToken) -> Router {
         operations: Operations::of(&document),
         oidc: options.oidc.clone().map(Oidc::new),
         streams: Streams::default(),
+        ports: Ports::default(),
         stop,
         document: serde_json::to_string(&document).expect("the document encodes"),
         app,

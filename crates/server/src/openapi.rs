@@ -167,6 +167,8 @@ pub(crate) struct OpenProblems;
 pub(crate) struct ReadProblems;
 /// What a route that changes something may answer.
 pub(crate) struct ChangeProblems;
+/// What a route that opens a session may answer.
+pub(crate) struct SessionProblems;
 
 impl IntoResponses for OpenProblems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
@@ -177,6 +179,12 @@ impl IntoResponses for OpenProblems {
 impl IntoResponses for ReadProblems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         problems(&[&ANY[..], &GUARDED].concat())
+    }
+}
+
+impl IntoResponses for SessionProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems(&[&ANY[..], &GUARDED, &CHANGING[..1]].concat())
     }
 }
 

@@ -283,6 +283,7 @@ impl House {
         let (options, controller) = (&self.options, &self.controller);
         let handle = journal.handle();
         let mut writing = controller.lead(journal, WriterOptions::default());
+        crate::session::end_orphans(controller).await;
         let founded = found::found(controller, &options.data_dir).await?;
         let demo = if options.demo {
             Some(demo::demo(controller, &options.data_dir).await?)

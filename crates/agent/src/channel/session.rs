@@ -13,6 +13,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use super::{ChannelConfig, Stream};
 use crate::frame::{FrameError, FrameReader, FrameWriter};
 use crate::identity::Identity;
+use crate::interact::Streams;
 use crate::lease::Lease;
 use crate::node::{Node, Wish};
 use crate::{clock, log};
@@ -23,6 +24,8 @@ const LOG_READS: usize = 128;
 /// How often readings are sent, and how long the last message may have taken for them to be.
 const READINGS_EVERY: Duration = Duration::from_secs(2);
 const SLOW: Duration = Duration::from_millis(250);
+/// Frames of streams that wait for the connection; it is shared with heartbeats, so they are few.
+const STREAM_FRAMES: usize = 8;
 
 /// Why a connection ended.
 pub(super) enum End {
@@ -58,6 +61,7 @@ struct Session<'a> {
     writer: FrameWriter<WriteHalf<Stream>>,
     log_reads: Arc<Semaphore>,
     logs: mpsc::Sender<FromAgent>,
+    streams: Streams,
     last_lease: Instant,
     /// The last message took long: what can be left out is.
     slow: bool,
@@ -73,6 +77,7 @@ pub(super) async fn hold(
 ) -> End {
     let (read, write) = tokio::io::split(stream);
     let (logs, mut log_answers) = mpsc::channel(LOG_READS);
+    let (to_session, mut stream_frames) = mpsc::channel(STREAM_FRAMES);
     let mut session = Session {
         node,
         identity,
@@ -80,6 +85,7 @@ pub(super) async fn hold(
         writer: FrameWriter::new(write),
         log_reads: Arc::new(Semaphore::new(LOG_READS)),
         logs,
+        streams: Streams::new(node.clone(), to_session),
         last_lease: Instant::now(),
         slow: false,
     };
@@ -125,6 +131,7 @@ pub(super) async fn hold(
                 session.send(FromAgent::Inventory { inventory }).await
             }
             Some(answer) = log_answers.recv() => session.send(answer).await,
+            Some(frame) = stream_frames.recv() => session.send(frame).await,
         };
         if let Err(end) = step {
             return end;
@@ -299,6 +306,10 @@ impl Session<'_> {
                     let _ = logs.send(FromAgent::Log { request, chunk }).await;
                     drop(permit);
                 });
+                Ok(())
+            }
+            FromServer::Stream { stream, says } => {
+                self.streams.take(stream, says);
                 Ok(())
             }
             FromServer::Rotated { certificate_pem } => {

@@ -4,13 +4,16 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use tenure_api::channel::stream::Size;
 
+use super::door::{Door, Input};
+use super::terminal;
 use crate::isolate::guard::Guard;
 use crate::isolate::root::{self, Own};
 use crate::isolate::seccomp::Filter;
@@ -20,6 +23,9 @@ use crate::launch::{Launch, Seat};
 
 /// How a failure begins that is the node's and not the job's.
 pub(super) const NODE_FAULT: &str = "node: ";
+
+/// A terminal's, until somebody looks at it with one of their own.
+const FIRST_SIZE: Size = Size { rows: 24, cols: 80 };
 
 const SIGNALS: [i32; 2] = [libc::SIGCHLD, libc::SIGTERM];
 
@@ -32,6 +38,42 @@ pub(super) struct Ends {
     pub status: OwnedFd,
     /// Where the launch comes from.
     pub from_parent: OwnedFd,
+}
+
+/// What everything inside has in common.
+pub(super) struct World<'a> {
+    seat: &'a Seat,
+    pub launch: Launch,
+    filter: Filter,
+}
+
+/// A program's standard descriptors.
+pub(super) struct Stdio {
+    /// None reads nothing.
+    pub stdin: Option<OwnedFd>,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+    /// They are a terminal, to be the program's own.
+    pub terminal: bool,
+}
+
+impl Stdio {
+    pub(super) fn terminal(theirs: &OwnedFd) -> io::Result<Stdio> {
+        Ok(Stdio {
+            stdin: Some(theirs.try_clone()?),
+            stdout: theirs.try_clone()?,
+            stderr: theirs.try_clone()?,
+            terminal: true,
+        })
+    }
+}
+
+/// What is run inside.
+pub(super) struct Program<'a> {
+    pub command: &'a [String],
+    pub stdio: &'a Stdio,
+    /// What its terminal is called, where it is not for the job's own settings to say.
+    pub terminal: Option<String>,
 }
 
 pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
@@ -52,31 +94,30 @@ pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
         Ok(None) => kernel::exit_now(0),
         Err(error) => fail(Some(failure), &format!("{NODE_FAULT}{error}")),
     };
-    drop(from_parent);
-    let job = finish(seat, &launch, network).and_then(|()| {
-        let (mine, jobs) = UnixStream::pair()?;
-        match kernel::fork()? {
-            kernel::Forked::Child => {
-                drop(mine);
-                let why = become_job(seat, &launch, &filter, jobs, &stdout, &stderr);
-                fail(failure.try_clone().ok(), &why)
-            }
-            kernel::Forked::Parent(pid) => {
-                drop(jobs);
-                if launch.user_id.is_some() && seat.namespaces.job_user {
-                    map_user(mine, pid, launch.user_id)?;
-                }
-                Ok(pid)
-            }
-        }
+    let world = World { seat, launch, filter };
+    // Before the root changes: the door is in the allocation's directory.
+    let started = Door::new(&SIGNALS).and_then(|mut door| {
+        finish(seat, &world.launch, network)?;
+        let (stdio, input) = stdio(&world.launch, stdout, stderr, &from_parent)?;
+        door.set_input(input);
+        let program = Program {
+            command: &world.launch.order.command,
+            stdio: &stdio,
+            terminal: None,
+        };
+        let job = start(&world, |init| {
+            let why = become_job(&world, init, &program);
+            fail(failure.try_clone().ok(), &why)
+        })?;
+        Ok((door, job))
     });
-    let job = match job {
-        Ok(job) => job,
+    let (mut door, job) = match started {
+        Ok(started) => started,
         Err(error) => fail(Some(failure), &format!("{NODE_FAULT}{error}")),
     };
-    drop((launch, stdout, stderr, failure));
+    drop((from_parent, failure));
     loop {
-        match kernel::next_signal(&SIGNALS) {
+        match door.next_signal(&world) {
             libc::SIGTERM => kernel::kill(-job, libc::SIGTERM),
             _ => {
                 while let Some((pid, how)) = kernel::reap(-1, false) {
@@ -90,7 +131,55 @@ pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
     }
 }
 
-fn fail(failure: Option<OwnedFd>, why: &str) -> ! {
+/// The job's standard descriptors, and where others send what it reads. A terminal's our end goes to the thin
+/// parent, which keeps what is written there.
+fn stdio(
+    launch: &Launch,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    to_parent: &OwnedFd,
+) -> io::Result<(Stdio, Input)> {
+    let order = &launch.order;
+    if order.tty {
+        let (ours, theirs) = terminal::open(FIRST_SIZE, launch.user_id)?;
+        kernel::send_fds(to_parent, b"terminal", &[ours.as_fd()])?;
+        return Ok((Stdio::terminal(&theirs)?, Input::Terminal(ours)));
+    }
+    let (stdin, input) = if order.stdin {
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        (Some(read), Input::Pipe(write))
+    } else {
+        (None, Input::Nothing)
+    };
+    let stdio = Stdio {
+        stdin,
+        stdout,
+        stderr,
+        terminal: false,
+    };
+    Ok((stdio, input))
+}
+
+/// Starts a process inside: `child` never returns.
+pub(super) fn start(world: &World<'_>, child: impl FnOnce(UnixStream)) -> io::Result<i32> {
+    let (mine, theirs) = UnixStream::pair()?;
+    match kernel::fork()? {
+        kernel::Forked::Child => {
+            drop(mine);
+            child(theirs);
+            kernel::exit_now(127)
+        }
+        kernel::Forked::Parent(pid) => {
+            drop(theirs);
+            if world.launch.user_id.is_some() && world.seat.namespaces.job_user {
+                map_user(mine, pid, world.launch.user_id)?;
+            }
+            Ok(pid)
+        }
+    }
+}
+
+pub(super) fn fail(failure: Option<OwnedFd>, why: &str) -> ! {
     if let Some(failure) = failure {
         let _ = File::from(failure).write_all(why.as_bytes());
     }
@@ -181,16 +270,10 @@ fn own_user(mut init: UnixStream) -> io::Result<()> {
 }
 
 /// Becomes the job; returns only with the reason why not.
-fn become_job(
-    seat: &Seat,
-    launch: &Launch,
-    filter: &Filter,
-    init: UnixStream,
-    stdout: &OwnedFd,
-    stderr: &OwnedFd,
-) -> String {
+pub(super) fn become_job(world: &World<'_>, init: UnixStream, program: &Program<'_>) -> String {
+    let launch = &world.launch;
     let order = &launch.order;
-    let own_tree = seat.namespaces.own;
+    let own_tree = world.seat.namespaces.own;
     if let (Some(image), false) = (&launch.image, own_tree) {
         // Fail closed: without a tree of its own the job would see the host's files.
         return format!(
@@ -206,16 +289,20 @@ fn become_job(
             .unwrap_or_else(|_| "/".to_owned())
     };
     let guard = launch.guard.as_ref();
-    let variables = environment::of(
+    let mut variables = environment::of(
         order,
         &home,
         guard.map(|guard| guard.variables(own_tree)).unwrap_or_default(),
     );
+    if let Some(terminal) = &program.terminal {
+        variables.retain(|(name, _)| name != "TERM");
+        variables.push(("TERM".to_owned(), terminal.clone()));
+    }
     let environment = match environment::as_texts(&variables) {
         Ok(texts) => texts,
         Err(why) => return why,
     };
-    let arguments: Result<Vec<CString>, _> = order
+    let arguments: Result<Vec<CString>, _> = program
         .command
         .iter()
         .map(|argument| CString::new(argument.as_str()))
@@ -223,16 +310,53 @@ fn become_job(
     let Ok(arguments) = arguments else {
         return "the command has a zero byte".to_owned();
     };
-    let Some(program) = order.command.first() else {
+    let Some(name) = program.command.first() else {
         return "there is no command".to_owned();
     };
 
-    let node_fault = |what: &str, error: io::Error| format!("{NODE_FAULT}{what}: {error}");
-    let placed = kernel::place(stdout, 1).and_then(|()| kernel::place(stderr, 2));
-    if let Err(error) = placed {
-        return node_fault("give the job its outputs", error);
+    if let Err(error) = place(program.stdio) {
+        return format!("{NODE_FAULT}give the job its outputs: {error}");
     }
+    if let Err(why) = confine(world, init) {
+        return why;
+    }
+    let workdir = order.workdir.as_deref().unwrap_or(&home);
+    if let Err(error) = std::env::set_current_dir(workdir) {
+        return format!("cannot enter the working directory {workdir}: {error}");
+    }
+    let mut why = format!("{name} was not found");
+    for place in environment::places(name, &variables) {
+        let Ok(path) = CString::new(place) else {
+            return "the command has a zero byte".to_owned();
+        };
+        let error = kernel::execute(&path, &arguments, &environment);
+        match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENOTDIR) => {}
+            _ => why = format!("cannot execute {name}: {error}"),
+        }
+    }
+    why
+}
+
+/// Puts a program's descriptors where it looks for them, in a session of its own.
+fn place(stdio: &Stdio) -> io::Result<()> {
+    if let Some(stdin) = &stdio.stdin {
+        kernel::place(stdin, 0)?;
+    }
+    kernel::place(&stdio.stdout, 1)?;
+    kernel::place(&stdio.stderr, 2)?;
     let _ = rustix::process::setsid();
+    if stdio.terminal {
+        rustix::process::ioctl_tiocsctty(&stdio.stdout)?;
+    }
+    Ok(())
+}
+
+/// Gives up, in the calling process and for good, everything that nothing inside may have. The one way to be
+/// inside: the job goes through here, and whoever enters it.
+pub(super) fn confine(world: &World<'_>, init: UnixStream) -> Result<(), String> {
+    let World { seat, launch, filter } = world;
+    let node_fault = |what: &str, error: io::Error| format!("{NODE_FAULT}{what}: {error}");
     let unprivileged = kernel::no_core_dumps().and_then(|()| {
         if let Some(id) = launch.user_id {
             if seat.namespaces.job_user {
@@ -243,13 +367,7 @@ fn become_job(
         }
         kernel::no_new_privileges()
     });
-    if let Err(error) = unprivileged {
-        return node_fault("give up privileges", error);
-    }
-    let workdir = order.workdir.as_deref().unwrap_or(&home);
-    if let Err(error) = std::env::set_current_dir(workdir) {
-        return format!("cannot enter the working directory {workdir}: {error}");
-    }
+    unprivileged.map_err(|error| node_fault("give up privileges", error))?;
     kernel::close_on_exec_from_3();
     kernel::reset_signals();
     let writable: Vec<&Path> = seat
@@ -258,24 +376,12 @@ fn become_job(
         .filter(|dir| dir.writable)
         .map(|dir| dir.path.as_path())
         .collect();
-    let walled = if own_tree {
+    let walled = if seat.namespaces.own {
         landlock::restrict(&writable)
     } else {
         Ok(())
     };
-    if let Err(error) = walled.and_then(|()| filter.install()) {
-        return node_fault("wall the job off", error);
-    }
-    let mut why = format!("{program} was not found");
-    for place in environment::places(program, &variables) {
-        let Ok(path) = CString::new(place) else {
-            return "the command has a zero byte".to_owned();
-        };
-        let error = kernel::execute(&path, &arguments, &environment);
-        match error.raw_os_error() {
-            Some(libc::ENOENT | libc::ENOTDIR) => {}
-            _ => why = format!("cannot execute {program}: {error}"),
-        }
-    }
-    why
+    walled
+        .and_then(|()| filter.install())
+        .map_err(|error| node_fault("wall the job off", error))
 }

@@ -188,6 +188,8 @@ impl Bench {
             network: Network::default(),
             run_time_s: 120,
             grace_s: 2,
+            stdin: false,
+            tty: false,
         }
     }
 

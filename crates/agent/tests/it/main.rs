@@ -5,6 +5,7 @@ mod confine;
 mod conform;
 mod hotplug;
 mod image;
+mod interact;
 mod job;
 mod join;
 mod lease;

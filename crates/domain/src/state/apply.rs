@@ -158,6 +158,14 @@ impl State {
             Event::UsageMetered { charges, .. } => charges.iter().for_each(|charge| self.charge(at, charge)),
             Event::JobRequeued { job, .. } => self.requeue(at, *job),
             Event::JobEnded { job, outcome } => return Some(self.end_job(at, *job, outcome)),
+
+            Event::SessionOpened { session } => {
+                self.saw_id(session.id.0);
+                self.sessions.insert(session.id, session.clone());
+            }
+            Event::SessionEnded { session, .. } => {
+                self.sessions.remove(session);
+            }
         }
         None
     }

@@ -59,6 +59,9 @@ words! {
         JobSubmit "job_submit",
         JobRead "job_read",
         JobStop "job_stop",
+        JobAttach "job_attach",
+        JobExec "job_exec",
+        JobPort "job_port",
         CostRead "cost_read",
         EventRead "event_read",
         SecretWrite "secret_write",
@@ -117,6 +120,9 @@ pub fn permitted_to_self(action: Action) -> bool {
             | Action::KeyManage
             | Action::JobRead
             | Action::JobStop
+            | Action::JobAttach
+            | Action::JobExec
+            | Action::JobPort
             | Action::CostRead
             | Action::SecretWrite
     )

@@ -184,6 +184,12 @@ pub struct JobSpec {
     pub sku: Option<String>,
     #[serde(default)]
     pub demand: Demand,
+    /// Reads what people send it with `attach`, rather than nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stdin: bool,
+    /// Reads and writes a terminal; its output is one stream then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tty: bool,
     /// Ended after this long; also what is held of the budget.
     #[serde(default = "default_run_time_s")]
     pub run_time_s: u64,

@@ -19,6 +19,7 @@ use tenure_domain::tenancy::role::{Action, Role};
 use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
 use tenure_domain::time::Period;
 use tenure_domain::workload::job::StopReason;
+use tenure_domain::workload::session::{SessionEnd, SessionKind};
 use tenure_domain::workload::spec::{Isolation, Kind, Priority, Sku};
 use tenure_domain::workload::usage::Usage;
 use tenure_domain::{Actor, Wish};
@@ -347,6 +348,31 @@ fn everything() -> Vec<Event> {
             }],
         },
     );
+    let command = ["/bin/sh", "-c", "true"].map(String::from);
+    let opened = take(
+        &mut world,
+        &Actor::user(ada),
+        Wish::OpenSession {
+            job,
+            kind: SessionKind::exec(&command, true),
+            from: "192.0.2.7".into(),
+        },
+    );
+    let Event::SessionOpened { session } = &opened[0] else {
+        panic!("no session")
+    };
+    let end = SessionEnd {
+        bytes_in: 12,
+        bytes_out: 3400,
+        exit_code: Some(7),
+        signal: None,
+        why: "the process ended".into(),
+    };
+    let wish = Wish::EndSession {
+        session: session.id,
+        end,
+    };
+    take(&mut world, &Actor::System, wish);
     take(&mut world, &Actor::System, Wish::LoseNode { node });
     take(&mut world, &agent, Wish::ReturnNode { node });
     take(

@@ -4,11 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tenure_domain::command::{Observation, Ran};
-use tenure_domain::id::{AllocationId, JobId, KeyId, NodeId, SecretId, SubscriberId, TenantId, UserId};
+use tenure_domain::id::{
+    AllocationId, JobId, KeyId, NodeId, SecretId, SessionId, SubscriberId, TenantId, UserId,
+};
 use tenure_domain::tenancy::authorize::effective;
 use tenure_domain::tenancy::role::{Action, Role, permitted};
 use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
 use tenure_domain::workload::job::StopReason;
+use tenure_domain::workload::session::{SessionEnd, SessionKind};
 use tenure_domain::{Actor, Command, Event, State, Wish, decide};
 
 use crate::chance::{Chance, Replay, number_from_env};
@@ -241,6 +244,9 @@ fn effective_is_roles_above_and_oneself() {
             Action::KeyManage,
             Action::JobRead,
             Action::JobStop,
+            Action::JobAttach,
+            Action::JobExec,
+            Action::JobPort,
             Action::CostRead,
             Action::SecretWrite,
         ]
@@ -330,6 +336,21 @@ fn wishes(ids: &Ids, mine: ScopeId, me: UserId) -> Vec<Wish> {
         Wish::Stop {
             job: ids.job,
             reason: StopReason::Cancelled,
+        },
+        Wish::OpenSession {
+            job: ids.job,
+            kind: SessionKind::Attach,
+            from: "192.0.2.1".into(),
+        },
+        Wish::EndSession {
+            session: SessionId(1),
+            end: SessionEnd {
+                bytes_in: 0,
+                bytes_out: 0,
+                exit_code: None,
+                signal: None,
+                why: "gone".into(),
+            },
         },
         Wish::Observe {
             node,

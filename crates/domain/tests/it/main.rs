@@ -10,6 +10,7 @@ mod placement;
 mod property;
 mod purity;
 mod scenario;
+mod session;
 mod story;
 mod usage;
 mod world;

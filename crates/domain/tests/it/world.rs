@@ -83,6 +83,8 @@ pub fn spec(name: &str, demand: Demand, run_time_s: u64) -> JobSpec {
         sku: None,
         demand,
         run_time_s,
+        stdin: false,
+        tty: false,
         grace_s: 0,
         max_attempts: 3,
     }

@@ -16,7 +16,7 @@ use tenure_domain::name;
 use tenure_domain::tenancy::key::Digest;
 use tokio::io::{AsyncRead, AsyncWrite, ReadHalf, WriteHalf};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Duration, Instant, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -24,7 +24,7 @@ use tokio_rustls::server::TlsStream;
 use super::authority::{key_of, key_of_request};
 use super::frame::{FrameError, FrameReader, FrameWriter};
 use super::hub::Inner;
-use super::link::{Bye, Link, Outgoing};
+use super::link::{Bye, Link, Outgoing, Queued};
 use super::pace::Pace;
 use crate::{Measured, Seen};
 
@@ -34,6 +34,9 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 const MAX_WHOLE_FRAMES: usize = 64;
 /// No allocation has run longer than this.
 const MAX_RAN_MS: u64 = 10 * 366 * 86_400_000;
+
+/// What a frame of a stream counts of another.
+const STREAM_WEIGHT: f64 = 0.05;
 
 type Incoming = FrameReader<ReadHalf<TlsStream<TcpStream>>>;
 type OutgoingFrames = FrameWriter<WriteHalf<TlsStream<TcpStream>>>;
@@ -235,8 +238,8 @@ async fn converse(
     link.set_ended();
 }
 
-async fn write(mut writer: OutgoingFrames, mut queued: mpsc::Receiver<Outgoing>) {
-    while let Some(outgoing) = queued.recv().await {
+async fn write(mut writer: OutgoingFrames, mut queued: Queued) {
+    while let Some(outgoing) = queued.next().await {
         let sent = match outgoing {
             Outgoing::Message(message, written) => {
                 let sent = timeout(WRITE_PATIENCE, writer.send(&message)).await;
@@ -263,12 +266,18 @@ async fn listen(inner: &Inner, node: NodeId, key: Digest, link: &Link, mut reade
     let mut deadline = Instant::now() + term;
     let mut whole = Vec::new();
     let mut pace = Pace::new();
+    let mut weight = 1.0;
     loop {
-        pace.take().await;
+        pace.take(weight).await;
         let message = match timeout_at(deadline, reader.next()).await {
             Ok(Ok(message)) => message,
             Ok(Err(error)) => return bad_frame(error),
             Err(_) => return Bye::new("silent", format!("no heartbeat for {} ms", term.as_millis())),
+        };
+        weight = match message {
+            // Held back by its window already.
+            FromAgent::Stream { .. } => STREAM_WEIGHT,
+            _ => 1.0,
         };
         if let FromAgent::Heartbeat { .. } = message {
             // Asked again with every renewal: no revoked key holds a lease, whoever forgot to disconnect it.
@@ -352,6 +361,7 @@ async fn take(
             reading::check(&devices).map_err(|why| Bye::new("invalid_readings", why))?;
             inner.pass_on(&Measured { node, devices });
         }
+        FromAgent::Stream { stream, says } => link.heard(stream, says)?,
     }
     Ok(())
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
+use tenure_api::channel::stream::Target;
 use tenure_api::channel::{FromServer, LogChunk, LogStream, MAX_FRAME, MAX_LOG_CHUNK, Order};
 use tenure_domain::id::{AllocationId, NodeId};
 use tenure_domain::workload::job::StopReason;
@@ -20,7 +21,7 @@ use super::authority::{Authority, AuthorityError};
 use super::conversation;
 use super::link::{Bye, Link};
 use super::registry::Registry;
-use crate::{Engine, EngineError, Measured, Seen};
+use crate::{Engine, EngineError, Measured, Seen, Stream};
 
 const SEEN_QUEUED: usize = 4096;
 const READINGS_QUEUED: usize = 1024;
@@ -357,6 +358,15 @@ impl Engine for Hub {
             wait_ms,
         })
         .await
+    }
+
+    async fn open(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        target: Target,
+    ) -> Result<Stream, EngineError> {
+        self.inner.link(node)?.open(allocation, target).await
     }
 
     fn subscribe(&self) -> mpsc::Receiver<Seen> {

@@ -5,14 +5,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tenure_api::channel::stream::{Down, MAX_PER_ALLOCATION, MAX_PER_NODE, Target, Up};
 use tenure_api::channel::{FromServer, LogChunk};
-use tenure_domain::id::NodeId;
+use tenure_domain::id::{AllocationId, NodeId};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::EngineError;
+use crate::stream::{Far, stream};
+use crate::{EngineError, Stream};
 
 const MAX_QUEUED: usize = 1024;
 const MAX_LOG_READS: usize = 256;
+/// Frames of streams ahead of the connection; more wait, each stream in its turn.
+const MAX_BULK: usize = 16;
 const WRITE_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What is said to the agent next.
@@ -51,26 +55,53 @@ pub(super) struct Link {
     pub boot_id: String,
     node: NodeId,
     queue: mpsc::Sender<Outgoing>,
+    bulk: mpsc::Sender<(u64, Down)>,
     /// The node has said all it holds; only now may it be told to do more.
     ready: AtomicBool,
     cut: watch::Sender<Option<Bye>>,
     ended: watch::Sender<bool>,
     next_request: AtomicU64,
     logs: Mutex<HashMap<u64, (u32, LogAnswer)>>,
+    streams: Mutex<HashMap<u64, (AllocationId, Far)>>,
+}
+
+/// What waits for the connection: orders first, the bytes of streams where nothing else does.
+pub(super) struct Queued {
+    orders: mpsc::Receiver<Outgoing>,
+    bulk: mpsc::Receiver<(u64, Down)>,
+}
+
+impl Queued {
+    pub(super) async fn next(&mut self) -> Option<Outgoing> {
+        tokio::select! {
+            biased;
+            order = self.orders.recv() => order,
+            Some((stream, says)) = self.bulk.recv() => {
+                Some(Outgoing::Message(FromServer::Stream { stream, says }, None))
+            }
+        }
+    }
 }
 
 impl Link {
-    pub(super) fn new(node: NodeId, boot_id: String) -> (Self, mpsc::Receiver<Outgoing>) {
-        let (queue, queued) = mpsc::channel(MAX_QUEUED);
+    pub(super) fn new(node: NodeId, boot_id: String) -> (Self, Queued) {
+        let (queue, orders) = mpsc::channel(MAX_QUEUED);
+        let (bulk, bulk_queued) = mpsc::channel(MAX_BULK);
         let link = Link {
             boot_id,
             node,
             queue,
+            bulk,
             ready: AtomicBool::new(false),
             cut: watch::Sender::new(None),
             ended: watch::Sender::new(false),
             next_request: AtomicU64::new(1),
             logs: Mutex::default(),
+            streams: Mutex::default(),
+        };
+        let queued = Queued {
+            orders,
+            bulk: bulk_queued,
         };
         (link, queued)
     }
@@ -107,6 +138,10 @@ impl Link {
     pub(super) fn set_ended(&self) {
         self.ended.send_replace(true);
         self.logs.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.streams
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 
     pub(super) async fn when_ended(&self) {
@@ -182,6 +217,53 @@ impl Link {
             return Err(Bye::new("invalid_log", "more of a log than was asked for"));
         }
         let _ = waiting.send(chunk);
+        Ok(())
+    }
+
+    /// Opens a stream to an allocation of the node.
+    pub(super) async fn open(&self, allocation: AllocationId, target: Target) -> Result<Stream, EngineError> {
+        let number = self.next_request.fetch_add(1, Ordering::Relaxed);
+        let (stream, far) = stream(number, self.bulk.clone());
+        {
+            let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            streams.retain(|_, (_, far)| !far.is_left());
+            let of_allocation = streams.values().filter(|(of, _)| *of == allocation).count();
+            if of_allocation >= MAX_PER_ALLOCATION {
+                return Err(EngineError::Refused {
+                    why: format!("the job has {MAX_PER_ALLOCATION} streams open already; close some"),
+                });
+            }
+            if streams.len() >= MAX_PER_NODE {
+                return Err(EngineError::Busy(self.node));
+            }
+            streams.insert(number, (allocation, far));
+        }
+        let says = Down::Open { allocation, target };
+        let opened = self.order(FromServer::Stream { stream: number, says }).await;
+        if let Err(error) = opened {
+            let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+            streams.remove(&number);
+            return Err(error);
+        }
+        Ok(stream)
+    }
+
+    /// Takes what the node says of a stream. One that was left is not listened to any more.
+    pub(super) fn heard(&self, number: u64, says: Up) -> Result<(), Bye> {
+        let closed = matches!(says, Up::Closed { .. });
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((_, far)) = streams.get(&number) else {
+            let given = number > 0 && number < self.next_request.load(Ordering::Relaxed);
+            return if given {
+                Ok(())
+            } else {
+                Err(Bye::new("unexpected", "a stream that was never opened"))
+            };
+        };
+        far.take(says).map_err(|what| Bye::new("invalid_stream", what))?;
+        if closed {
+            streams.remove(&number);
+        }
         Ok(())
     }
 }

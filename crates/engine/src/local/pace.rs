@@ -21,12 +21,12 @@ impl Pace {
         }
     }
 
-    /// Takes one frame from the bucket, waiting for it when it is empty.
-    pub(super) async fn take(&mut self) {
+    /// Takes a frame of this weight from the bucket, waiting for it when it is empty.
+    pub(super) async fn take(&mut self, weight: f64) {
         let now = Instant::now();
         self.left = (self.left + now.duration_since(self.at).as_secs_f64() * PER_SECOND).min(BURST);
         self.at = now;
-        self.left -= 1.0;
+        self.left -= weight;
         if self.left < 0.0 {
             tokio::time::sleep(Duration::from_secs_f64(-self.left / PER_SECOND)).await;
         }

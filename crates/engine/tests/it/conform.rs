@@ -59,6 +59,8 @@ impl Fixture for Scripted {
             network: Default::default(),
             run_time_s: 60,
             grace_s: 1,
+            stdin: false,
+            tty: false,
         }
     }
 

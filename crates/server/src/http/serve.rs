@@ -132,7 +132,7 @@ async fn speak(
         .keep_alive_interval(Duration::from_secs(30))
         .keep_alive_timeout(Duration::from_secs(20));
     let connection = builder
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection_with_upgrades(TokioIo::new(stream), service)
         .into_owned();
     if let Err(error) = watcher.watch(connection).await {
         tracing::debug!(%peer, %error, "a connection ended badly");

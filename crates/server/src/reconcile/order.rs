@@ -107,6 +107,8 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
         network: Network::of(state.tree.chain(owner).map(|scope| &scope.policy)),
         run_time_s: spec.run_time_s,
         grace_s: spec.grace_s,
+        stdin: spec.stdin,
+        tty: spec.tty,
     };
     Ok(Some((order, wanted)))
 }

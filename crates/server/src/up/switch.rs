@@ -3,10 +3,11 @@
 use std::sync::{Arc, RwLock};
 
 use async_trait::async_trait;
+use tenure_api::channel::stream::Target;
 use tenure_api::channel::{LogChunk, LogStream, Order};
 use tenure_domain::id::{AllocationId, NodeId};
 use tenure_domain::workload::job::StopReason;
-use tenure_engine::{Engine, EngineError, Seen};
+use tenure_engine::{Engine, EngineError, Seen, Stream};
 use tokio::sync::mpsc;
 
 #[derive(Default)]
@@ -62,6 +63,15 @@ impl Engine for Switch {
         self.engine(node)?
             .read_log(node, allocation, stream, offset, max, wait_ms)
             .await
+    }
+
+    async fn open(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        target: Target,
+    ) -> Result<Stream, EngineError> {
+        self.engine(node)?.open(node, allocation, target).await
     }
 
     fn subscribe(&self) -> mpsc::Receiver<Seen> {

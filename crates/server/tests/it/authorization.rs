@@ -32,6 +32,9 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
         "job_submit",
         "job_read",
         "job_stop",
+        "job_attach",
+        "job_exec",
+        "job_port",
         "cost_read",
         "event_read",
         "secret_write",
@@ -53,6 +56,9 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
             "job_submit",
             "job_read",
             "job_stop",
+            "job_attach",
+            "job_exec",
+            "job_port",
             "cost_read",
             "secret_write",
             "node_read",
@@ -74,11 +80,14 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
 }
 
 /// What everybody may do to themselves.
-const TO_SELF: [&str; 6] = [
+const TO_SELF: [&str; 9] = [
     "scope_read",
     "key_manage",
     "job_read",
     "job_stop",
+    "job_attach",
+    "job_exec",
+    "job_port",
     "cost_read",
     "secret_write",
 ];
@@ -158,6 +167,9 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("stop_job", At(Job, "job_stop")),
         ("why", At(Job, "job_read")),
         ("logs", At(Job, "job_read")),
+        ("attach_job", At(Job, "job_attach")),
+        ("exec_job", At(Job, "job_exec")),
+        ("port_job", At(Job, "job_port")),
         ("costs", At(Scope, "cost_read")),
         ("events", At(Scope, "scope_read")),
         ("nodes", Platform("node_read")),
@@ -513,6 +525,10 @@ impl Stage<'_> {
             "events" => get(format!("/v1/events?follow=false&scope={target}")),
             "job" => get(format!("/v1/jobs/{target}")),
             "stop_job" => post(format!("/v1/jobs/{target}/stop"), json!({})),
+            "attach_job" | "exec_job" | "port_job" => {
+                let verb = operation.trim_end_matches("_job");
+                get(format!("/v1/jobs/{target}/{verb}"))
+            }
             "why" | "logs" => get(format!("/v1/jobs/{target}/{operation}")),
             "node" => get(format!("/v1/nodes/{}", node().await)),
             "gpu" => get(format!("/v1/gpus/{}", self.world.gpu(&self.fresh()).await)),

@@ -10,5 +10,6 @@ mod idempotency;
 mod login;
 mod route;
 mod secret;
+mod session;
 mod throttle;
 mod world;

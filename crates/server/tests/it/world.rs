@@ -8,6 +8,7 @@ use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tenure_api::channel::stream::{Down, Exit, Target, Up, cost};
 use tenure_api::channel::{LogChunk, LogStream, Order};
 use tenure_api::token;
 use tenure_domain::id::{AllocationId, GpuId, NodeId};
@@ -17,7 +18,8 @@ use tenure_domain::tenancy::key::Digest;
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::spec::Isolation;
 use tenure_domain::{Actor, Event, Wish};
-use tenure_engine::{Engine, EngineError, Seen};
+use tenure_engine::stream::stream;
+use tenure_engine::{Engine, EngineError, Seen, Stream};
 use tenure_journal::{Journal, Location, Options, SigningKey};
 use tenure_server::controller::{Controller, WriterOptions, now, recover};
 use tenure_server::http::{App, HttpOptions, serve};
@@ -27,7 +29,8 @@ use tenure_server::view::View;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// An engine that runs nothing and has one line in every log.
+/// An engine that runs nothing, has one line in every log, and whose streams say back what is said to them; at
+/// the end of input they end with 7.
 pub struct NoEngine;
 
 #[async_trait]
@@ -60,6 +63,39 @@ impl Engine for NoEngine {
             bytes: text[from..].to_vec(),
             end: true,
         })
+    }
+    async fn open(&self, _: NodeId, _: AllocationId, _: Target) -> Result<Stream, EngineError> {
+        let (down, mut said) = mpsc::channel(64);
+        let (stream, far) = stream(1, down);
+        let opened = Up::Opened {
+            terminal: false,
+            input: true,
+        };
+        far.take(opened).unwrap();
+        tokio::spawn(async move {
+            while let Some((_, down)) = said.recv().await {
+                let up = match down {
+                    Down::Data { bytes } => {
+                        far.take(Up::Window { credit: cost(&bytes) }).unwrap();
+                        Up::Data {
+                            from: LogStream::Stdout,
+                            bytes,
+                        }
+                    }
+                    Down::End => Up::Closed {
+                        exit: Some(Exit {
+                            code: Some(7),
+                            signal: None,
+                        }),
+                        why: None,
+                    },
+                    Down::Close => return,
+                    _ => continue,
+                };
+                far.take(up).unwrap();
+            }
+        });
+        Ok(stream)
     }
     fn subscribe(&self) -> mpsc::Receiver<Seen> {
         mpsc::channel(1).1

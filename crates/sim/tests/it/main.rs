@@ -2,6 +2,7 @@
 
 mod crash;
 mod interrupt;
+mod session;
 mod tidy;
 mod up;
 mod walk;

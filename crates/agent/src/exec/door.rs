@@ -1,0 +1,314 @@
+//! The inner side of the door: the first process of the job's world answers the agent's questions.
+//!
+//! Whatever is asked for is made by a process of its own, which stands inside all walls already and is confined
+//! by the very function that confines the job: there is no second way to be inside.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::time::Timespec;
+use tenure_api::channel::stream::{Exit, Terminal};
+
+use super::init::{Program, Stdio, World, become_job, confine, fail, start};
+use super::{children, terminal};
+use crate::door::{Answer, NAME, Question};
+use crate::kernel;
+
+/// Who knocks speaks at once.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long what is told to hang up has before it is killed.
+const HANG_UP: Duration = Duration::from_secs(1);
+
+/// Where the job reads from.
+pub(super) enum Input {
+    Nothing,
+    Pipe(OwnedFd),
+    Terminal(OwnedFd),
+}
+
+pub(super) struct Door {
+    /// None where it could not be made: then the job runs without.
+    socket: Option<OwnedFd>,
+    signals: OwnedFd,
+    input: Input,
+}
+
+impl Door {
+    /// Makes the socket in the working directory, which must be the allocation's. The signals must be blocked.
+    pub(super) fn new(signals: &[i32]) -> io::Result<Door> {
+        let listen = || -> io::Result<OwnedFd> {
+            let socket = rustix::net::socket_with(
+                AddressFamily::UNIX,
+                SocketType::SEQPACKET,
+                SocketFlags::CLOEXEC,
+                None,
+            )?;
+            rustix::net::bind(&socket, &SocketAddrUnix::new(NAME)?)?;
+            rustix::net::listen(&socket, 64)?;
+            Ok(socket)
+        };
+        Ok(Door {
+            socket: listen().ok(),
+            signals: kernel::signal_fd(signals)?,
+            input: Input::Nothing,
+        })
+    }
+
+    pub(super) fn set_input(&mut self, input: Input) {
+        self.input = input;
+    }
+
+    /// Answers knocks until a signal comes.
+    pub(super) fn next_signal(&mut self, world: &World<'_>) -> i32 {
+        loop {
+            let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            fds.extend(
+                self.socket
+                    .as_ref()
+                    .map(|socket| PollFd::new(socket, PollFlags::IN)),
+            );
+            if poll(&mut fds, None).is_err() {
+                continue;
+            }
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(fds);
+            if ready[0]
+                && let Some(signal) = kernel::read_signal(&self.signals)
+            {
+                return signal;
+            }
+            if ready.get(1) == Some(&true)
+                && let Some(socket) = &self.socket
+                && let Ok(knock) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC)
+            {
+                self.answer(world, knock);
+            }
+        }
+    }
+
+    fn answer(&mut self, world: &World<'_>, knock: OwnedFd) {
+        let _ = sockopt::set_socket_timeout(&knock, sockopt::Timeout::Recv, Some(PATIENCE));
+        let mut bytes = Vec::new();
+        let Ok(fds) = kernel::receive_fds(&knock, &mut bytes) else {
+            return;
+        };
+        match serde_json::from_slice(&bytes) {
+            Ok(Question::Run { command, terminal }) => {
+                in_a_process_of_its_own(&knock, |keep| attend(world, keep, &command, terminal, fds));
+            }
+            Ok(Question::Connect { port }) => {
+                in_a_process_of_its_own(&knock, |keep| connect(world, keep, port));
+            }
+            Ok(Question::Input) => match &self.input {
+                Input::Nothing => say(
+                    &knock,
+                    &Answer::No {
+                        why: "the job reads nothing".into(),
+                    },
+                    None,
+                ),
+                Input::Pipe(input) => say(&knock, &Answer::Yes { terminal: false }, Some(input)),
+                Input::Terminal(input) => say(&knock, &Answer::Yes { terminal: true }, Some(input)),
+            },
+            Ok(Question::EndInput) => {
+                if let Input::Pipe(_) = self.input {
+                    self.input = Input::Nothing;
+                }
+                say(&knock, &Answer::Yes { terminal: false }, None);
+            }
+            Err(_) => say(
+                &knock,
+                &Answer::No {
+                    why: "the question was not understood".into(),
+                },
+                None,
+            ),
+        }
+    }
+}
+
+fn say(to: &OwnedFd, answer: &Answer, with: Option<&OwnedFd>) {
+    let fds: Vec<_> = with.iter().map(|fd| fd.as_fd()).collect();
+    if let Ok(bytes) = serde_json::to_vec(answer) {
+        let _ = kernel::send_fds(to, &bytes, &fds);
+    }
+}
+
+fn in_a_process_of_its_own(knock: &OwnedFd, work: impl FnOnce(&OwnedFd) -> io::Result<()>) {
+    let no = |error: &io::Error| {
+        let why = format!("no process could be started inside the job: {error}");
+        say(knock, &Answer::No { why }, None);
+    };
+    match kernel::fork() {
+        Ok(kernel::Forked::Child) => {
+            let worked = kernel::die_with_parent()
+                .and_then(|()| kernel::become_subreaper())
+                .and_then(|()| work(knock));
+            if let Err(error) = worked {
+                no(&error);
+            }
+            kernel::exit_now(0)
+        }
+        Ok(kernel::Forked::Parent(_)) => {}
+        Err(error) => no(&error),
+    }
+}
+
+/// Starts a program inside and stays with it until it ends or nobody wants it any more.
+fn attend(
+    world: &World<'_>,
+    knock: &OwnedFd,
+    command: &[String],
+    terminal: Option<Terminal>,
+    fds: Vec<OwnedFd>,
+) -> io::Result<()> {
+    // Nothing of the first process's: an end of a pipe held here would never close.
+    let mut keep = vec![knock.as_raw_fd()];
+    keep.extend(fds.iter().map(AsRawFd::as_raw_fd));
+    kernel::close_others(keep);
+    let (master, stdio) = match &terminal {
+        Some(wanted) => {
+            let (master, slave) = terminal::open(wanted.size, world.launch.user_id)?;
+            (Some(master), Stdio::terminal(&slave)?)
+        }
+        None => {
+            let mut fds = fds.into_iter();
+            let (Some(stdin), Some(stdout), Some(stderr)) = (fds.next(), fds.next(), fds.next()) else {
+                return Err(io::Error::other("three descriptors are needed"));
+            };
+            (
+                None,
+                Stdio {
+                    stdin: Some(stdin),
+                    stdout,
+                    stderr,
+                    terminal: false,
+                },
+            )
+        }
+    };
+    let (failure, failure_write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let name = terminal.as_ref().and_then(|terminal| terminal.name.clone());
+    let program = Program {
+        command,
+        stdio: &stdio,
+        terminal: name,
+    };
+    let pid = start(world, |to_init| {
+        let why = become_job(world, to_init, &program);
+        fail(failure_write.try_clone().ok(), &why)
+    })?;
+    drop((stdio, failure_write));
+    let mut why = String::new();
+    File::from(failure).read_to_string(&mut why)?;
+    if !why.is_empty() {
+        let why = why
+            .strip_prefix(super::init::NODE_FAULT)
+            .unwrap_or(&why)
+            .to_owned();
+        say(knock, &Answer::No { why }, None);
+        return Ok(());
+    }
+    say(
+        knock,
+        &Answer::Yes {
+            terminal: master.is_some(),
+        },
+        master.as_ref(),
+    );
+    drop(master);
+    if let Some(exit) = until_ended(knock, pid)? {
+        say(knock, &Answer::Ended { exit }, None);
+    }
+    Ok(())
+}
+
+/// Hands over a connection, made as the job would make it.
+fn connect(world: &World<'_>, knock: &OwnedFd, port: u16) -> io::Result<()> {
+    kernel::close_others(vec![knock.as_raw_fd()]);
+    let pid = start(world, |to_init| {
+        let connected = confine(world, to_init).and_then(|()| {
+            let socket = rustix::net::socket_with(
+                AddressFamily::INET,
+                SocketType::STREAM,
+                SocketFlags::CLOEXEC,
+                None,
+            )
+            .map_err(|error| error.to_string())?;
+            rustix::net::connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).map_err(
+                |error| match error {
+                    rustix::io::Errno::CONNREFUSED => format!("nothing listens on port {port} in the job"),
+                    other => format!("port {port} in the job cannot be reached: {other}"),
+                },
+            )?;
+            Ok(socket)
+        });
+        match connected {
+            Ok(socket) => say(knock, &Answer::Yes { terminal: false }, Some(&socket)),
+            Err(why) => say(knock, &Answer::No { why }, None),
+        }
+        kernel::exit_now(0)
+    })?;
+    until_ended(knock, pid)?;
+    Ok(())
+}
+
+/// How the process ended; none when nobody was there any more, so it was ended with all it had started.
+fn until_ended(knock: &OwnedFd, pid: i32) -> io::Result<Option<Exit>> {
+    let process = kernel::pidfd(pid)?;
+    // What it left behind to this process goes to the job's first process when this one ends.
+    let mut fds = [
+        PollFd::new(&process, PollFlags::IN),
+        PollFd::new(knock, PollFlags::IN),
+    ];
+    loop {
+        match poll(&mut fds, None) {
+            Err(rustix::io::Errno::INTR) => continue,
+            other => other?,
+        };
+        if !fds[0].revents().is_empty() {
+            let status = kernel::reap(pid, true).map_or(0, |(_, status)| status);
+            return Ok(Some(if libc::WIFEXITED(status) {
+                Exit {
+                    code: Some(libc::WEXITSTATUS(status)),
+                    signal: None,
+                }
+            } else {
+                Exit {
+                    code: None,
+                    signal: Some(libc::WTERMSIG(status)),
+                }
+            }));
+        }
+        if !fds[1].revents().is_empty() {
+            hang_up(pid, &process);
+            return Ok(None);
+        }
+    }
+}
+
+/// Ends the process and everything that descends from it.
+fn hang_up(pid: i32, process: &OwnedFd) {
+    kernel::kill(-pid, libc::SIGHUP);
+    let patience = Timespec {
+        tv_sec: HANG_UP.as_secs() as i64,
+        tv_nsec: 0,
+    };
+    let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience));
+    let deadline = Instant::now() + super::KILL_PATIENCE;
+    while Instant::now() < deadline {
+        let left = children();
+        left.iter().for_each(|&child| kernel::kill(child, libc::SIGKILL));
+        while kernel::reap(-1, false).is_some() {}
+        if left.is_empty() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
