@@ -141,14 +141,12 @@ fn job(gpus: u32) -> Arc<JobSpec> {
     let demand = Demand {
         capped: false,
         gpus,
-        capped: false,
         compute_permille: if gpus > 0 { 100 } else { 1000 },
         vram_mib: u64::from(gpus) * 4000,
         cpu_milli: 100,
         memory_mib: 64,
         class: (gpus > 0).then(|| "H100".into()),
         isolation: Isolation::Guarded,
-        capped: false,
     };
     let text =
         serde_json::json!({"name": "rate", "command": ["/bin/true"], "demand": demand, "run_time_s": 600});
