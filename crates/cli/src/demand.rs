@@ -44,7 +44,6 @@ impl DemandArgs {
         let defaults = Demand::default();
         let (gpus, share) = self.gpus_and_share()?;
         Ok(Demand {
-            capped: defaults.capped,
             gpus,
             compute_permille: self.compute.or(share).unwrap_or(defaults.compute_permille),
             vram_mib: self.vram.unwrap_or(defaults.vram_mib),

@@ -227,6 +227,7 @@ fn found(files: &[&str]) -> Found {
         class: "MI300".into(),
         vram_mib: 1,
         isolation: BTreeMap::new(),
+        hardware: None,
     };
     Found {
         devices: vec![Device {

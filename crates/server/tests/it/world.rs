@@ -329,11 +329,13 @@ impl World {
             class: "H100".into(),
             vram_mib: 8192,
             isolation: [(Isolation::Guarded, "by the guard".to_owned())].into(),
+            hardware: None,
         };
         let inventory = Inventory {
             cpu_milli: 64_000,
             memory_mib: 64 * 1024,
             gpus: vec![gpu],
+            images: Vec::new(),
         };
         let report = Wish::ReportInventory { node, inventory };
         self.controller
