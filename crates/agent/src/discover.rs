@@ -13,7 +13,7 @@ pub mod host;
 mod intel;
 mod level;
 mod merge;
-mod nvidia;
+pub(crate) mod nvidia;
 mod opencl;
 mod pci;
 pub mod setting;

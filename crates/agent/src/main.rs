@@ -124,6 +124,7 @@ fn main() -> ExitCode {
             let rest = arguments.by_ref().map(|text| text.to_string_lossy().into_owned());
             Some(tenure_agent::discover::main(rest))
         }
+        Some("measure-nvidia") => Some(tenure_agent::telemetry::nvidia::main()),
         Some("probe-guard") => {
             let library = arguments.next().unwrap_or_default();
             Some(tenure_agent::isolate::guard::probe(library.as_ref()))

@@ -1,8 +1,9 @@
 //! Telemetry: what devices and their slices do, read each second and kept until the next.
 //!
 //! Slices are counted in their device's page, which outlives the agent; drivers are asked for the rest (`outside`), on
-//! threads of their own, since they can hang. Deliberately absent: what becomes of a reading (server), and limits.
+//! threads and in processes of their own, since they can hang. Deliberately absent: what becomes of a reading (server), and limits.
 
+pub mod nvidia;
 mod outside;
 mod rate;
 mod sysfs;

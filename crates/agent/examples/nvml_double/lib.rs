@@ -2,7 +2,7 @@
 //! `TENURE_NVML_PROFILE` names. It answers as NVML would on the machine described there, faults included.
 //!
 //! Names, numbers and layouts are those of `nvml.h` (`model` holds what devices are made of). Deliberately absent:
-//! everything discovery does not ask for, and doing anything.
+//! everything discovery and telemetry do not ask for, and doing anything.
 
 mod model;
 
@@ -58,6 +58,9 @@ struct Gpu {
     ecc: bool,
     #[serde(default)]
     uncorrected: u64,
+    /// What it measures of itself; an old device measures nothing.
+    #[serde(default)]
+    gauges: Option<Gauges>,
     #[serde(default)]
     mig: bool,
     /// If another mode was asked for.
@@ -68,6 +71,18 @@ struct Gpu {
     /// Buses at the other ends of its NVLinks; 0 is a switch.
     #[serde(default)]
     links: Vec<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Gauges {
+    busy_percent: u32,
+    used_mib: u64,
+    temperature_c: u32,
+    power_mw: u32,
+    energy_mj: u64,
+    throttle_reasons: u64,
+    corrected: u64,
 }
 
 /// A GPU instance, with one compute instance in it or none.
@@ -123,6 +138,10 @@ fn device(handle: Handle) -> Result<(&'static Machine, &'static Gpu), Status> {
         return Err(GPU_IS_LOST);
     }
     Ok((machine, gpu))
+}
+
+fn gauges(handle: Handle) -> Result<&'static Gauges, Status> {
+    device(handle)?.1.gauges.as_ref().ok_or(NOT_SUPPORTED)
 }
 
 fn instance(handle: Handle) -> Result<(usize, &'static Gpu, &'static Instance), Status> {
@@ -300,7 +319,8 @@ exports! {
     nvmlDeviceGetMemoryInfo(of: Handle, memory: *mut [c_ulonglong; 3]) {
         let (machine, gpu) = device(of)?;
         let total = gpu.model().memory_mib << 20;
-        memory.write(if machine.wrong_memory { [u64::MAX; 3] } else { [total, total, 0] });
+        let used = gpu.gauges.as_ref().map_or(0, |gauges| gauges.used_mib << 20);
+        memory.write(if machine.wrong_memory { [u64::MAX; 3] } else { [total, total - used, used] });
         Ok(())
     }
     nvmlDeviceGetPciInfo_v3(of: Handle, info: *mut PciInfo) {
@@ -331,7 +351,34 @@ exports! {
         if !gpu.ecc {
             return Err(NOT_SUPPORTED);
         }
-        count.write(if (kind, counter) == (1, 0) { gpu.uncorrected } else { 0 });
+        count.write(match (kind, counter) {
+            (1, 0) => gpu.uncorrected,
+            (0, 0) => gpu.gauges.as_ref().map_or(0, |gauges| gauges.corrected),
+            _ => 0,
+        });
+        Ok(())
+    }
+    nvmlDeviceGetUtilizationRates(of: Handle, rates: *mut [c_uint; 2]) {
+        rates.write([gauges(of)?.busy_percent, 0]);
+        Ok(())
+    }
+    nvmlDeviceGetTemperature(of: Handle, sensor: c_uint, celsius: *mut c_uint) {
+        if sensor != 0 {
+            return Err(INVALID_ARGUMENT);
+        }
+        celsius.write(gauges(of)?.temperature_c);
+        Ok(())
+    }
+    nvmlDeviceGetPowerUsage(of: Handle, power: *mut c_uint) {
+        power.write(gauges(of)?.power_mw);
+        Ok(())
+    }
+    nvmlDeviceGetTotalEnergyConsumption(of: Handle, energy: *mut c_ulonglong) {
+        energy.write(gauges(of)?.energy_mj);
+        Ok(())
+    }
+    nvmlDeviceGetCurrentClocksThrottleReasons(of: Handle, reasons: *mut c_ulonglong) {
+        reasons.write(gauges(of)?.throttle_reasons);
         Ok(())
     }
     nvmlDeviceGetTopologyCommonAncestor(one: Handle, other: Handle, level: *mut c_uint) {

@@ -3,7 +3,7 @@
 //! A device that does not say its name, identity and memory is not here: lost ones are noted and left out. What else
 //! it does not say is left open. Deliberately absent: changing anything, and readings that move.
 
-mod library;
+pub(crate) mod library;
 mod link;
 mod mig;
 

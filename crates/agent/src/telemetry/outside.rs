@@ -1,5 +1,6 @@
-//! Asking drivers about their devices without waiting for them: each device has a thread of its own that reads it
-//! each second and leaves the answer. One that hangs leaves none, and its device's gauges grow old and are dropped.
+//! Asking drivers about their devices without waiting for them. A device of the kernel's graphics drivers has a thread
+//! of its own that reads it each second and leaves the answer; NVIDIA's share a child process. One that hangs leaves
+//! none, and its device's gauges grow old and are dropped.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use tenure_api::channel::reading::Gauges;
 
+use super::nvidia::Stream;
 use super::sysfs;
+use crate::discover::setting::Setting;
 use crate::discover::{Device, Found};
 
 const PERIOD: Duration = Duration::from_secs(1);
@@ -18,8 +21,8 @@ const DEADLINE: Duration = Duration::from_secs(3);
 
 /// The readers of this machine's devices.
 pub struct Outside {
-    /// Above `sys`.
-    root: PathBuf,
+    setting: Setting,
+    nvidia: Stream,
     watches: Mutex<BTreeMap<String, Watch>>,
 }
 
@@ -32,15 +35,15 @@ struct Watch {
 
 impl Default for Outside {
     fn default() -> Self {
-        Outside::below(std::env::var_os("TENURE_DEVICE_ROOT").map_or_else(|| "/".into(), PathBuf::from))
+        Outside::with(Setting::from_environment())
     }
 }
 
 impl Outside {
-    /// Reads below this directory instead of the machine's own.
-    pub fn below(root: PathBuf) -> Outside {
+    pub fn with(setting: Setting) -> Outside {
         Outside {
-            root,
+            setting,
+            nvidia: Stream::default(),
             watches: Mutex::default(),
         }
     }
@@ -52,7 +55,7 @@ impl Outside {
         let mut wanted: BTreeMap<&str, PathBuf> = found
             .devices
             .iter()
-            .filter_map(|device| Some((device.facts.uuid.as_str(), directory(&self.root, device)?)))
+            .filter_map(|device| Some((device.facts.uuid.as_str(), directory(&self.setting.root, device)?)))
             .collect();
         watches.retain(|uuid, watch| {
             let stays = wanted.get(uuid.as_str()) == Some(&watch.dir);
@@ -68,7 +71,15 @@ impl Outside {
             let (at, gauges) = told.as_ref()?;
             (at.elapsed() < DEADLINE).then(|| (uuid.clone(), gauges.clone()))
         });
-        told.collect()
+        let mut told: BTreeMap<String, Gauges> = told.collect();
+        if found.devices.iter().any(|device| device.facts.vendor == "NVIDIA")
+            && let Some((at, all)) = self.nvidia.read(&self.setting)
+            && at.elapsed() < DEADLINE
+        {
+            let here = all.into_iter().filter(|(uuid, _)| found.device(uuid).is_some());
+            told.extend(here);
+        }
+        told
     }
 }
 
@@ -111,6 +122,10 @@ fn directory(root: &Path, device: &Device) -> Option<PathBuf> {
         let known = name.starts_with("renderD") || name.starts_with("card");
         (known && file.parent()?.ends_with("dri")).then_some(name)
     })?;
-    let dir = root.join("sys/class/drm").join(node).join("device");
-    dir.is_dir().then_some(dir)
+    let class = root.join("sys/class/drm");
+    // By the card that has this node; the node's own entry leads to the same place.
+    let cards = std::fs::read_dir(&class).ok()?.flatten();
+    let mut dirs = cards.map(|card| card.path().join("device"));
+    dirs.find(|dir| dir.join("drm").join(node).exists())
+        .or_else(|| Some(class.join(node).join("device")).filter(|dir| dir.is_dir()))
 }

@@ -254,7 +254,9 @@ fn a_driver_is_read_beside_and_one_that_hangs_goes_silent() {
         .path()
         .join("sys/class/drm/renderD128/device/gpu_busy_percent");
     lay(busy.parent().unwrap(), &[("gpu_busy_percent", "50")]);
-    let outside = Outside::below(root.path().into());
+    let mut setting = crate::discover::setting::Setting::default();
+    setting.root = root.path().into();
+    let outside = Outside::with(setting);
     let here = found(&["/dev/kfd", "/dev/dri/renderD128"]);
     eventually("the driver answers", || {
         outside

@@ -7,13 +7,13 @@ use crate::machine::{Machine, hardware, levels, noted};
 
 const GIB: u64 = 1 << 30;
 
-struct Card<'a> {
+pub struct Card<'a> {
     machine: &'a Machine,
     dir: String,
 }
 
 impl Card<'_> {
-    fn file(&self, name: &str, text: impl AsRef<[u8]>) -> &Self {
+    pub fn file(&self, name: &str, text: impl AsRef<[u8]>) -> &Self {
         self.machine.file(&format!("{}/{name}", self.dir), text);
         self
     }
@@ -69,7 +69,7 @@ fn kfd_node(machine: &Machine, node: u32, bus: u32, part: u32, render: u32, gib:
     }
 }
 
-fn mi300x<'a>(machine: &'a Machine, number: u32, bus: u32, mode: (&str, &str)) -> Card<'a> {
+pub fn mi300x<'a>(machine: &'a Machine, number: u32, bus: u32, mode: (&str, &str)) -> Card<'a> {
     let card = card(machine, number, "amdgpu", ("1002", "74a1"), bus);
     card.file("device/mem_info_vram_total", format!("{}\n", 192 * GIB))
         .file("device/mem_info_vram_used", "298573824\n")

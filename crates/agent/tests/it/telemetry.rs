@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use tenure_api::channel::reading::SliceUse;
+use serde_json::json;
+use tenure_api::channel::reading::{Gauges, SliceUse, Throttle};
 use tenure_api::channel::{AllocationReport, RunState};
 use tenure_domain::id::AllocationId;
 use tenure_domain::workload::job::StopReason;
 use tenure_engine::{Engine, Measured};
 use tokio::sync::mpsc;
 
-use crate::bench::{has_ended, is_running};
+use crate::bench::{Bench, has_ended, is_running};
+use crate::machine::Machine;
 use crate::slice::{SPIN, bench, opencl_dir, order, uuid};
 
 /// The next reading of an allocation's slice that is as wanted.
@@ -101,4 +103,79 @@ async fn a_job_without_a_device_has_no_use_of_one() {
     let bench = crate::bench::Bench::new().await;
     let report = bench.run(bench.order(crate::bench::fresh(), "true")).await;
     assert_eq!(report.usage, None);
+}
+
+/// The next gauges of a device.
+async fn gauges(measured: &mut mpsc::Receiver<Measured>, uuid: &str) -> Gauges {
+    let look = async {
+        loop {
+            let measured = measured.recv().await.expect("the hub stands");
+            let device = measured.devices.into_iter().find(|device| device.uuid == uuid);
+            if let Some(device) = device {
+                return device.gauges;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), look)
+        .await
+        .expect("no reading of it came")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nvidia_is_measured_and_a_driver_that_hangs_is_left_and_tried_again() {
+    let mut machine = Machine::new();
+    machine.patience_ms = 5000;
+    let profile = |hang: &str| {
+        json!({"driver": "570.86.15", "hang": hang, "devices": [
+            {"model": "L40S", "uuid": "GPU-new", "bus": 1, "ecc": true, "uncorrected": 2, "gauges": {
+                "busy_percent": 83, "used_mib": 1234, "temperature_c": 71, "power_mw": 301_500,
+                "energy_mj": 987_654_321, "throttle_reasons": 0x44, "corrected": 5,
+            }},
+            {"model": "T4", "uuid": "GPU-old", "bus": 2},
+        ]})
+    };
+    machine.nvml(&profile("nvmlDeviceGetPowerUsage"));
+    let bench = Bench::on(Duration::from_secs(60), &[], &machine.variables()).await;
+    let mut measured = bench.hub().subscribe_readings();
+    let silence = tokio::time::timeout(Duration::from_secs(4), measured.recv()).await;
+    assert!(
+        silence.is_err(),
+        "nothing is known, and nothing is said: {silence:?}"
+    );
+    machine.nvml(&profile(""));
+    let new = gauges(&mut measured, "GPU-new").await;
+    assert_eq!(
+        new,
+        Gauges {
+            busy_permille: Some(830),
+            used_vram_mib: Some(1234),
+            temperature_c: Some(71),
+            power_mw: Some(301_500),
+            energy_mj: Some(987_654_321),
+            ecc_corrected: Some(5),
+            ecc_uncorrected: Some(2),
+            throttled_by: Some([Throttle::Power, Throttle::Thermal].into()),
+        }
+    );
+    let old = gauges(&mut measured, "GPU-old").await;
+    let little = Gauges {
+        used_vram_mib: Some(0),
+        ..Gauges::default()
+    };
+    assert_eq!(old, little, "what it does not measure is absent, not zero");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn amd_is_measured_beside() {
+    let machine = Machine::new();
+    let card = crate::sysfs::mi300x(&machine, 0, 0x10, ("SPX", "NPS1"));
+    card.file("device/gpu_busy_percent", "42\n")
+        .file("device/hwmon/hwmon2/power1_average", "550000000\n");
+    let bench = Bench::on(Duration::from_secs(60), &[], &machine.variables()).await;
+    let mut measured = bench.hub().subscribe_readings();
+    let reading = tokio::time::timeout(Duration::from_secs(60), measured.recv()).await;
+    let device = &reading.expect("a reading comes").unwrap().devices[0];
+    assert_eq!(device.gauges.busy_permille, Some(420), "{device:?}");
+    assert_eq!(device.gauges.power_mw, Some(550_000));
+    assert_eq!(device.gauges.used_vram_mib, Some(285));
 }

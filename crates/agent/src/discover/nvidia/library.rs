@@ -65,6 +65,14 @@ struct Memory {
     used: c_ulonglong,
 }
 
+/// `nvmlUtilization_t`
+#[repr(C)]
+#[derive(Default)]
+struct Utilization {
+    gpu: c_uint,
+    memory: c_uint,
+}
+
 /// `nvmlPciInfo_t` as of `_v3`
 #[repr(C)]
 #[derive(Default)]
@@ -199,6 +207,11 @@ functions! {
     capability = b"nvmlDeviceGetCudaComputeCapability" (Handle, *mut i32, *mut i32);
     ecc_mode = b"nvmlDeviceGetEccMode" (Handle, *mut c_uint, *mut c_uint);
     ecc_errors = b"nvmlDeviceGetTotalEccErrors" (Handle, c_uint, c_uint, *mut c_ulonglong);
+    utilization = b"nvmlDeviceGetUtilizationRates" (Handle, *mut Utilization);
+    temperature = b"nvmlDeviceGetTemperature" (Handle, c_uint, *mut c_uint);
+    power = b"nvmlDeviceGetPowerUsage" (Handle, *mut c_uint);
+    energy = b"nvmlDeviceGetTotalEnergyConsumption" (Handle, *mut c_ulonglong);
+    throttle_reasons = b"nvmlDeviceGetCurrentClocksThrottleReasons" (Handle, *mut c_ulonglong);
     common_ancestor = b"nvmlDeviceGetTopologyCommonAncestor" (Handle, Handle, *mut c_uint);
     link_state = b"nvmlDeviceGetNvLinkState" (Handle, c_uint, *mut c_uint);
     link_pci = b"nvmlDeviceGetNvLinkRemotePciInfo_v2" (Handle, c_uint, *mut PciInfo);
@@ -299,6 +312,44 @@ impl Nvml {
         Ok(memory.total)
     }
 
+    pub fn used_bytes(&self, of: Handle) -> Answer<u64> {
+        let mut memory = Memory::default();
+        call!(self.memory(of, &mut memory))?;
+        Ok(memory.used)
+    }
+
+    /// How much of the last moments some kernel ran.
+    pub fn busy_percent(&self, of: Handle) -> Answer<u32> {
+        let mut rates = Utilization::default();
+        call!(self.utilization(of, &mut rates))?;
+        Ok(rates.gpu)
+    }
+
+    pub fn temperature_c(&self, of: Handle) -> Answer<u32> {
+        const GPU: c_uint = 0;
+        self.number(|celsius| call!(self.temperature(of, GPU, celsius)))
+    }
+
+    pub fn power_mw(&self, of: Handle) -> Answer<u32> {
+        self.number(|power| call!(self.power(of, power)))
+    }
+
+    fn large(&self, get: impl Fn(*mut c_ulonglong) -> Answer<()>) -> Answer<u64> {
+        let mut number = 0;
+        get(&mut number)?;
+        Ok(number)
+    }
+
+    /// Since the driver was loaded.
+    pub fn energy_mj(&self, of: Handle) -> Answer<u64> {
+        self.large(|energy| call!(self.energy(of, energy)))
+    }
+
+    /// `nvmlClocksThrottleReason…`, as bits.
+    pub fn throttle_reasons(&self, of: Handle) -> Answer<u64> {
+        self.large(|reasons| call!(self.throttle_reasons(of, reasons)))
+    }
+
     pub fn pci(&self, of: Handle) -> Answer<PciAddress> {
         let mut info = PciInfo::default();
         call!(self.pci(of, &mut info))?;
@@ -327,13 +378,19 @@ impl Nvml {
         self.mode(|current, pending| call!(self.ecc_mode(of, current, pending)))
     }
 
+    fn errors(&self, of: Handle, kind: c_uint) -> Answer<u64> {
+        const VOLATILE: c_uint = 0;
+        self.large(|count| call!(self.ecc_errors(of, kind, VOLATILE, count)))
+    }
+
+    /// Errors since the driver was loaded that were corrected.
+    pub fn corrected_errors(&self, of: Handle) -> Answer<u64> {
+        self.errors(of, 0)
+    }
+
     /// Errors since the driver was loaded that could not be corrected.
     pub fn uncorrected_errors(&self, of: Handle) -> Answer<u64> {
-        const UNCORRECTED: c_uint = 1;
-        const VOLATILE: c_uint = 0;
-        let mut count = 0;
-        call!(self.ecc_errors(of, UNCORRECTED, VOLATILE, &mut count))?;
-        Ok(count)
+        self.errors(of, 1)
     }
 
     /// `nvmlGpuTopologyLevel_t`
