@@ -84,10 +84,10 @@ fn eighty_columns() {
         "\
 2 GPUs, 3 slices   vram 4.1G used, 7G given of 16G   busy 62 %
 gpu_0000000000001  H100 on alpha   busy 62 %   used 2G of 8G   61 °C   215 W
-  vram [aaaaaaabbbbbbbbbbbbbbbccc···]  compute [aaaaaaaaabbbbbbbbbbbbbbccc···]
-  a acme/research/ada train        ██████████░ 1.9G/2G       ██████████░ 29/30 %
-  b globex/labs/cleo a-ren…  █░░░░░░░░░░ 148M/4G       ███████████ 50/50 %
-  c in use                   1G vram, 10 % compute
+  vram [aaaaaaabbbbbbbbbbbbbbbccc····]  compute [aaaaaaaaabbbbbbbbbbbbbbccc···]
+  a acme/research/ada train    ██████████░ 1.9G/2G       ██████████░ 29/30 %
+  b globex/labs/cleo a-rende…  █░░░░░░░░░░ 148M/4G       ███████████ 50/50 %
+  c in use                     1G vram, 10 % compute
 
 gpu_0000000000002  H100 on beta   busy 62 %   used 2G of 8G   61 °C   215 W
   vram [·····························]  compute [·····························]
