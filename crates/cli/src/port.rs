@@ -88,12 +88,11 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
                 // Out of descriptors, mostly; some will be free again.
                 Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
             },
-            heard = receiver.next() => match heard.map_err(lost)? {
-                Heard::Says(ServerSays::Closed { why, .. }) => {
+            heard = receiver.next() => {
+                if let Heard::Says(ServerSays::Closed { why, .. }) = heard.map_err(lost)? {
                     return Err(Failure::Local(safe(&why.unwrap_or_default()).into_owned()));
                 }
-                _ => {}
-            },
+            }
             _ = interrupt.recv() => break,
             _ = terminate.recv() => break,
         }

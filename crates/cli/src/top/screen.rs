@@ -76,7 +76,7 @@ pub async fn run(client: &Client, out: &Output, wanted: &mut Wanted) -> Result<(
     let (answers, mut answered) = mpsc::channel(1);
     let (runtime, asker) = (tokio::runtime::Handle::current(), client.clone());
     std::thread::spawn(move || runtime.block_on(ask(asker, answers)));
-    let ended = loop {
+    loop {
         screen.0.draw(|frame| top.draw(frame))?;
         let next = tokio::select! {
             event = events.recv() => match event {
@@ -92,7 +92,7 @@ pub async fn run(client: &Client, out: &Output, wanted: &mut Wanted) -> Result<(
                     top.trouble = Some(failure.text(false).lines().next().unwrap_or_default().to_owned());
                     Next::Draw
                 }
-                Some(Err(failure)) => break Err(failure),
+                Some(Err(failure)) => return Err(failure),
                 None => Next::Quit,
             },
             _ = terminate.recv() => Next::Quit,
@@ -100,10 +100,9 @@ pub async fn run(client: &Client, out: &Output, wanted: &mut Wanted) -> Result<(
             _ = interrupt.recv() => Next::Quit,
         };
         if matches!(next, Next::Quit) {
-            break Ok(());
+            return Ok(());
         }
-    };
-    ended
+    }
 }
 
 async fn ask(client: Client, answers: mpsc::Sender<Result<Vec<DeviceView>, Failure>>) {

@@ -7,7 +7,7 @@ use crate::cl::Cl;
 use crate::worker::{Worker, own, say};
 
 pub fn measure() {
-    measure::measure(&Cl::open().unwrap(), |word, value| say(word, value));
+    measure::measure(&Cl::open().unwrap(), say);
 }
 
 const WORDS: [&str; 9] = [
