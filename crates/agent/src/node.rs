@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure_api::channel::{AllocationReport, Order, RunState};
+use tenure_api::channel::{AllocationReport, DeviceSlice, Order, RunState};
 use tenure_domain::id::AllocationId;
 use tenure_domain::workload::job::StopReason;
 
@@ -88,13 +88,20 @@ pub enum Wish {
         grace_s: u32,
     },
     Release(AllocationId),
+    /// As decided, whatever is in use.
+    Resize {
+        allocation: AllocationId,
+        devices: Vec<DeviceSlice>,
+    },
 }
 
 impl Wish {
     pub fn allocation(&self) -> AllocationId {
         match self {
             Wish::Start(order) => order.allocation,
-            Wish::Stop { allocation, .. } | Wish::Release(allocation) => *allocation,
+            Wish::Stop { allocation, .. } | Wish::Release(allocation) | Wish::Resize { allocation, .. } => {
+                *allocation
+            }
         }
     }
 }
@@ -179,6 +186,7 @@ impl Node {
                 grace_s,
             } => self.stop(allocation, StopRequest { reason, grace_s }),
             Wish::Release(allocation) => self.release(allocation),
+            Wish::Resize { allocation, devices } => self.shares.resize(allocation, &devices),
         }
     }
 

@@ -112,13 +112,14 @@ impl Shares {
 
     fn add(&self, order: &Order, wanted: &DeviceSlice) -> io::Result<PathBuf> {
         let page = self.page(&wanted.uuid)?;
-        let shared = order.isolation != Level::Exclusive && wanted.compute_permille < 1000;
         let spec = SliceSpec {
             id: order.allocation.0,
             limit_bytes: wanted.vram_mib << 20,
             weight_per_mille: wanted.compute_permille.into(),
             cap_per_mille: wanted.capped.then(|| wanted.compute_permille.into()),
-            kernel_limit_ns: shared.then_some(self.kernel_limit.as_nanos() as u64),
+            kernel_limit_ns: self
+                .longest_kernel(wanted)
+                .filter(|_| order.isolation != Level::Exclusive),
             process_limit_ns: None,
         };
         match page.device.add(spec) {
@@ -147,20 +148,72 @@ impl Shares {
         Ok(page)
     }
 
-    /// Changes the size and share of a running slice. None when it is not on a page.
-    pub fn resize(&self, id: AllocationId, wanted: &DeviceSlice) -> io::Result<Option<tenure_limits::Fit>> {
-        let pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(page) = pages.get(&wanted.uuid).cloned() else {
-            return Ok(None);
-        };
-        drop(pages);
+    /// Changes the size and share of a running allocation's slices, whatever they use.
+    pub fn resize(&self, id: AllocationId, wanted: &[DeviceSlice]) -> io::Result<()> {
+        for wanted in wanted {
+            if let Some(page) = self.all().get(&wanted.uuid) {
+                self.set(page, id, wanted).map_err(io::Error::other)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same; but where a slice uses more than it would have, all stay as they were.
+    pub fn try_resize(&self, id: AllocationId, wanted: &[DeviceSlice]) -> Result<(), String> {
+        let pages = self.all();
+        let mut before = Vec::new();
+        for wanted in wanted {
+            let is_here = pages
+                .get(&wanted.uuid)
+                .and_then(|page| Some((page, present(page, id, wanted)?)));
+            let Some((page, was)) = is_here else {
+                self.put_back(&pages, id, &before);
+                return Err(format!(
+                    "device {} is not shared by the job in a way that can change",
+                    wanted.uuid
+                ));
+            };
+            before.push(was);
+            let why = match self.set(page, id, wanted) {
+                Ok(fit) if fit.fits() => continue,
+                Ok(fit) => format!(
+                    "the job uses {} MiB of device memory now, more than {} MiB",
+                    fit.used_bytes.div_ceil(1 << 20),
+                    wanted.vram_mib
+                ),
+                Err(error) => error.to_string(),
+            };
+            self.put_back(&pages, id, &before);
+            return Err(why);
+        }
+        Ok(())
+    }
+
+    fn put_back(&self, pages: &BTreeMap<String, Arc<Page>>, id: AllocationId, before: &[DeviceSlice]) {
+        for was in before {
+            if let Some(page) = pages.get(&was.uuid) {
+                let _ = self.set(page, id, was);
+            }
+        }
+    }
+
+    fn set(
+        &self,
+        page: &Page,
+        id: AllocationId,
+        wanted: &DeviceSlice,
+    ) -> Result<tenure_limits::Fit, tenure_limits::Error> {
         let weight = wanted.compute_permille.into();
-        let cap = wanted.capped.then_some(weight);
         page.device
-            .reshare(id.0, weight, cap)
-            .and_then(|()| page.device.resize(id.0, wanted.vram_mib << 20))
-            .map(Some)
-            .map_err(io::Error::other)
+            .reshare(id.0, weight, wanted.capped.then_some(weight))?;
+        page.device
+            .set_time_limits(id.0, self.longest_kernel(wanted), None)?;
+        page.device.resize(id.0, wanted.vram_mib << 20)
+    }
+
+    /// How long one kernel may run: a device that is nobody else's has all the time.
+    fn longest_kernel(&self, wanted: &DeviceSlice) -> Option<u64> {
+        (wanted.compute_permille < 1000).then_some(self.kernel_limit.as_nanos() as u64)
     }
 
     /// Ends an allocation's slices, and says what they used; none where it has no slice. They stay on their pages, so
@@ -226,6 +279,18 @@ impl Shares {
     fn all(&self) -> BTreeMap<String, Arc<Page>> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// A slice as its page has it.
+fn present(page: &Page, id: AllocationId, like: &DeviceSlice) -> Option<DeviceSlice> {
+    let snapshot = page.device.snapshot().ok()?;
+    let slice = snapshot.slices.iter().find(|slice| slice.id == id.0)?;
+    Some(DeviceSlice {
+        uuid: like.uuid.clone(),
+        vram_mib: slice.limit_bytes >> 20,
+        compute_permille: u16::try_from(slice.weight_per_mille).ok()?,
+        capped: slice.cap_per_mille.is_some(),
+    })
 }
 
 /// In memory, told from those of other agents and other boots.

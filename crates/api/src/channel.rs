@@ -22,7 +22,7 @@ use crate::secret_text::SecretText;
 use reading::DeviceReading;
 
 /// The protocol spoken here. A peer of another version is refused with a message that says both.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// No frame is longer.
 pub const MAX_FRAME: usize = 4 * 1024 * 1024;
 /// The most of a log that travels in one frame.
@@ -82,6 +82,11 @@ pub enum FromAgent {
         request: u64,
         chunk: Result<LogChunk, String>,
     },
+    /// Whether the slices of a `Resize` that asked have their new size.
+    Resized {
+        request: u64,
+        done: Result<(), String>,
+    },
     /// What was measured of these devices just now. Left out when the connection is slow.
     Readings {
         devices: Vec<DeviceReading>,
@@ -124,6 +129,14 @@ pub enum FromServer {
     /// The end was taken note of; the node may forget the allocation (its log is kept for a while).
     Release {
         allocation: AllocationId,
+    },
+    /// Changes the size of a running allocation's slices. One with a number asks: it is refused, and changes nothing,
+    /// where more is in use than would be left. One without says what was decided.
+    Resize {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        request: Option<u64>,
+        allocation: AllocationId,
+        devices: Vec<DeviceSlice>,
     },
     /// Asks for a piece of a log; `wait_ms` waits for more at the end.
     ReadLog {

@@ -18,7 +18,7 @@ use crate::v1::access::{CreateKey, GrantRole, GrantView, KeyView, NewKey, WhoAmI
 use crate::v1::cost::{CostQuery, CostView};
 use crate::v1::event::{EventQuery, EventView};
 use crate::v1::gpu::{DeviceView, GpuQuery};
-use crate::v1::job::{JobQuery, JobView, LogQuery, Plan, SubmitJob, Why};
+use crate::v1::job::{JobQuery, JobView, LogQuery, Plan, ResizeJob, SubmitJob, Why};
 use crate::v1::journal::{HeadView, ProofView};
 use crate::v1::limit::{BudgetsView, PolicyView, QuotaView, RulesView, SetBudgets, SetQuota, SetRules};
 use crate::v1::login::{Login, LoginView};
@@ -355,6 +355,11 @@ impl Client {
             None,
         )
         .await
+    }
+
+    pub async fn resize_job(&self, job: &str, body: &ResizeJob) -> Answer<JobView> {
+        self.change(Method::POST, &format!("/v1/jobs/{job}/resize"), body, None)
+            .await
     }
 
     pub async fn why(&self, job: &str) -> Answer<Why> {

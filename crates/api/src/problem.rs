@@ -96,6 +96,7 @@ pub const HTTP_CODES: &[(&str, u16)] = &[
     ("body_too_large", 413),
     ("unsupported_media_type", 415),
     ("idempotency_key_reused", 422),
+    ("slice_in_use", 409),
     ("too_many_requests", 429),
     ("internal", 500),
     ("not_leader", 503),

@@ -8,7 +8,7 @@ use crate::context::{Context, Globals};
 use crate::refusal::Failure;
 use crate::{
     apply, attach, budget, completion, cost, doctor, event, exec, gpu, job, journal, login, logs, node,
-    policy, port, price, quota, role, rule, run, scope, secret, sku, top, up, whoami,
+    policy, port, price, quota, resize, role, rule, run, scope, secret, sku, top, up, whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs
@@ -50,6 +50,8 @@ pub enum Command {
     Exec(exec::Args),
     /// Reach a port of a running job, such as a notebook's, from this machine
     Port(port::Args),
+    /// Make a running job's slice larger or smaller, without a restart
+    Resize(resize::Args),
     /// Stop jobs
     Stop(job::StopArgs),
     /// Say why a job waits, or what became of it
@@ -131,6 +133,7 @@ impl Command {
             Command::Apply(args) => apply::run(context, args).await,
             Command::Ps(args) => job::list(context, args).await,
             Command::Show(args) => job::show(context, args).await,
+            Command::Resize(args) => resize::run(context, args).await,
             Command::Stop(args) => job::stop(context, args).await,
             Command::Why(args) => job::why(context, args).await,
             Command::Cost(args) => cost::run(context, args).await,

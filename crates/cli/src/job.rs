@@ -149,7 +149,11 @@ pub async fn show(context: &Context, args: ShowArgs) -> Result<(), Failure> {
     let client = context.client()?;
     let id = resolve::job::job(&client, &args.job).await?;
     let job = client.job(&id.to_string()).await?;
-    context.out.one(&job, |job| job.id.to_string(), fields)
+    print_one(context, &job)
+}
+
+pub fn print_one(context: &Context, job: &JobView) -> Result<(), Failure> {
+    context.out.one(job, |job| job.id.to_string(), fields)
 }
 
 fn fields(job: &JobView) -> Table {

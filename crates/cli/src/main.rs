@@ -36,6 +36,7 @@ mod price;
 mod profile;
 mod quota;
 mod refusal;
+mod resize;
 mod resolve;
 mod role;
 mod rule;

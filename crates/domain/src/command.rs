@@ -183,6 +183,12 @@ pub enum Wish {
         job: JobId,
         reason: StopReason,
     },
+    /// Makes a running job's slices larger or smaller; what is not said stays.
+    Resize {
+        job: JobId,
+        compute_permille: Option<u16>,
+        vram_mib: Option<u64>,
+    },
     OpenSession {
         job: JobId,
         kind: SessionKind,

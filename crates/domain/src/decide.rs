@@ -3,6 +3,7 @@
 mod fleet;
 mod job;
 mod platform;
+mod resize;
 mod session;
 
 use crate::actor::Actor;
@@ -139,6 +140,11 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
 
         Wish::Submit { owner, spec } => case.submit(*owner, spec),
         Wish::Stop { job, reason } => case.stop(*job, *reason),
+        Wish::Resize {
+            job,
+            compute_permille,
+            vram_mib,
+        } => case.resize(*job, *compute_permille, *vram_mib),
         Wish::OpenSession { job, kind, from } => case.open_session(*job, kind, from),
         Wish::EndSession { session, end } => case.end_session(*session, end),
         Wish::Schedule { after, limit } => {

@@ -11,7 +11,7 @@ use crate::id::{AllocationId, GpuId, JobId, JoinTokenId, KeyId, NodeId, SecretId
 use crate::ledger::account::Posting;
 use crate::ledger::price::Prices;
 use crate::meter::Amounts;
-use crate::schedule::allocation::Allocation;
+use crate::schedule::allocation::{Allocation, Slice};
 use crate::schedule::fleet::Inventory;
 use crate::tenancy::budget::{Budget, Cost};
 use crate::tenancy::key::{Digest, Key};
@@ -22,7 +22,7 @@ use crate::tenancy::scope::{Identity, ScopeId, UserFacts};
 use crate::time::Time;
 use crate::workload::job::{Admission, Outcome, StopReason};
 use crate::workload::session::{Session, SessionEnd};
-use crate::workload::spec::{JobSpec, Sku};
+use crate::workload::spec::{Demand, JobSpec, Sku};
 use crate::workload::usage::Usage;
 
 /// Something that happened.
@@ -180,6 +180,13 @@ pub enum Event {
         job: JobId,
         reason: StopReason,
     },
+    /// A running job's slices changed their size where they are.
+    JobResized {
+        job: JobId,
+        demand: Demand,
+        admission: Admission,
+        slices: Vec<Slice>,
+    },
     /// Usage of a node's allocations, charged.
     UsageMetered {
         node: NodeId,
@@ -264,6 +271,7 @@ impl Event {
             | Event::JobStarting { job }
             | Event::JobRunning { job }
             | Event::JobStopping { job, .. }
+            | Event::JobResized { job, .. }
             | Event::JobRequeued { job, .. }
             | Event::JobEnded { job, .. } => Subject::Job(*job),
             _ => Subject::Platform,
@@ -277,7 +285,7 @@ impl Event {
             PlatformFounded ScopeCreated ScopeSuspended ScopeResumed ScopeMoved ScopeClosed IdentitySet RoleGranted RoleRevoked
             KeyCreated KeyRevoked QuotaSet BudgetsSet PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet
             SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned
-            NodeKeyAdded NodeKeyRevoked NodeRemoved JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping
+            NodeKeyAdded NodeKeyRevoked NodeRemoved JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping JobResized
             UsageMetered JobRequeued JobEnded SessionOpened SessionEnded
         }
     }

@@ -169,6 +169,15 @@ impl Amounts {
         }
     }
 
+    /// What of this goes beyond `other`.
+    pub fn beyond(&self, other: &Amounts) -> Amounts {
+        let more = self.0.iter().filter_map(|(meter, amount)| {
+            let more = amount.saturating_sub(other.get(meter).unwrap_or(0));
+            (more > 0).then(|| (meter.clone(), more))
+        });
+        Amounts(more.collect())
+    }
+
     /// The first meter on which `asked` on top of `used` passes this limit.
     pub fn first_exceeded(&self, used: &Amounts, asked: &Amounts) -> Option<Exceeded> {
         self.0.iter().find_map(|(meter, &limit)| {

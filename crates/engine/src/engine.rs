@@ -7,7 +7,7 @@
 use async_trait::async_trait;
 use tenure_api::channel::reading::DeviceReading;
 use tenure_api::channel::stream::Target;
-use tenure_api::channel::{AllocationReport, LogChunk, LogStream, Order};
+use tenure_api::channel::{AllocationReport, DeviceSlice, LogChunk, LogStream, Order};
 use tenure_domain::id::{AllocationId, NodeId};
 use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::workload::job::StopReason;
@@ -107,6 +107,32 @@ pub trait Engine: Send + Sync {
 
     /// The end is journalled: the node may forget the allocation, but never runs it again. Idempotent.
     async fn release(&self, node: NodeId, allocation: AllocationId) -> Result<(), EngineError>;
+
+    /// Changes the size of a running allocation's slices, as was decided. Idempotent.
+    async fn resize(
+        &self,
+        _node: NodeId,
+        _allocation: AllocationId,
+        _devices: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError> {
+        Err(self.cannot_resize())
+    }
+
+    /// The same, before it is decided: refused, and nothing changed, where more is in use than would be left.
+    async fn try_resize(
+        &self,
+        _node: NodeId,
+        _allocation: AllocationId,
+        _devices: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError> {
+        Err(self.cannot_resize())
+    }
+
+    fn cannot_resize(&self) -> EngineError {
+        EngineError::Refused {
+            why: format!("the {} engine cannot resize what runs", self.name()),
+        }
+    }
 
     /// Reads at most `max` bytes of a log, waiting up to `wait_ms` for the first of them.
     async fn read_log(

@@ -21,6 +21,7 @@ use tenure_domain::{Actor, Event, Wish};
 use tenure_engine::{Engine, Seen};
 use tokio::sync::broadcast::error::RecvError;
 
+pub use order::devices;
 pub use registry::Enrolment;
 
 use crate::controller::{Controller, NotDone};
@@ -273,6 +274,10 @@ impl Reconciler {
                 grace_s,
             } => self.engine.stop(node, allocation, reason, grace_s).await,
             Step::Release(allocation) => self.engine.release(node, allocation).await,
+            Step::Resize(allocation) => {
+                let devices = order::devices(&self.controller.view().read(), allocation);
+                self.engine.resize(node, allocation, devices).await
+            }
             Step::Observe {
                 allocation,
                 observation,

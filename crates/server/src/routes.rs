@@ -60,6 +60,7 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(job::plan::plan_job))
         .routes(routes!(job::job))
         .routes(routes!(job::stop_job))
+        .routes(routes!(job::resize::resize_job))
         .routes(routes!(job::why))
         .routes(routes!(job::log::logs))
         .routes(routes!(job::session::attach_job))

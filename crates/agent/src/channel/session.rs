@@ -284,6 +284,19 @@ impl Session<'_> {
                 .await
             }
             FromServer::Release { allocation } => self.wish(Wish::Release(allocation)).await,
+            FromServer::Resize {
+                request: None,
+                allocation,
+                devices,
+            } => self.wish(Wish::Resize { allocation, devices }).await,
+            FromServer::Resize {
+                request: Some(request),
+                allocation,
+                devices,
+            } => {
+                let done = self.node.shares.try_resize(allocation, &devices);
+                self.send(FromAgent::Resized { request, done }).await
+            }
             FromServer::ReadLog {
                 request,
                 allocation,

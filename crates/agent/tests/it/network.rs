@@ -29,10 +29,7 @@ fn ip(line: &str) {
 impl Outside {
     async fn new() -> Outside {
         let turn = TURN.lock().await;
-        let _ = Command::new("ip")
-            .args(["netns", "delete", "tn-outside"])
-            .stderr(Stdio::null())
-            .status();
+        clear();
         ip("netns add tn-outside");
         ip("link add tn-out type veth peer name eth0 netns tn-outside");
         ip(&format!("addr add {HOST}/24 dev tn-out"));
@@ -54,9 +51,14 @@ impl Drop for Outside {
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
-        let _ = Command::new("ip")
-            .args(["netns", "delete", "tn-outside"])
-            .status();
+        clear();
+    }
+}
+
+/// The pair by its end here: with its namespace it goes only after a while.
+fn clear() {
+    for what in [["link", "delete", "tn-out"], ["netns", "delete", "tn-outside"]] {
+        let _ = Command::new("ip").args(what).stderr(Stdio::null()).status();
     }
 }
 

@@ -21,6 +21,18 @@ pub struct SubmitJob {
     pub spec: JobSpec,
 }
 
+/// Changes the size of a running job's slices; what is absent stays as it is.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResizeJob {
+    /// Thousandths of each GPU's compute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_permille: Option<u16>,
+    /// Device memory of each slice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vram_mib: Option<u64>,
+}
+
 /// Where a job is: the live phases, and `done`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

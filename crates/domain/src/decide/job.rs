@@ -259,7 +259,7 @@ impl Case<'_> {
 
     /// The charge for run time up to `ran_ms`; none for what was charged before. A node cannot bill for more
     /// time than has passed since it was given the work, nor say that devices worked for longer.
-    fn charge(
+    pub(super) fn charge(
         &self,
         allocation: &Allocation,
         job: &Job,

@@ -1,14 +1,16 @@
 //! Admission: does a job fit every quota and budget above it, now or ever?
 
+use super::allocation::Slice;
+use crate::event::Charge;
 use crate::ledger::hold::Hold;
 use crate::meter::{Amounts, Exceeded, Of};
 use crate::money::Micros;
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
-use crate::tenancy::budget::{self, OverBudget};
+use crate::tenancy::budget::{self, Cost, OverBudget};
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::{Period, SECOND_MS, Time};
-use crate::workload::job::Admission;
+use crate::workload::job::{Admission, Job};
 use crate::workload::spec::JobSpec;
 
 /// Refuses at once what could never be admitted as things stand: larger than a quota, dearer than a budget.
@@ -82,6 +84,43 @@ pub fn admit(
     }
 }
 
+/// Admits a running job in another size, from `metered_ms` of its run time on; `charge` is for what ran since in the
+/// old one. Only what it has more than before has to fit.
+pub fn resized(
+    state: &State,
+    job: &Job,
+    spec: &JobSpec,
+    slices: &[Slice],
+    charge: Option<&Charge>,
+    metered_ms: u64,
+    at: Time,
+) -> Result<Admission, Refusal> {
+    let owner = ScopeId::User(job.owner);
+    let before = job.admission.as_ref().expect("INVARIANT: what runs is admitted");
+    let vram_mib = slices.iter().map(|slice| slice.vram_mib).sum();
+    let mut after = admission(state, owner, spec, before.hold.class.as_deref(), vram_mib);
+    let metered_ms = charge.map_or(metered_ms, |charge| charge.to_ms);
+    after.hold.left = after.hold.charge(metered_ms, most_ms(spec).max(metered_ms));
+    let or_less = |refusal: Refusal| refusal.hint("ask for less, or have the limit raised");
+    fits_quotas(state, owner, &after.amounts.beyond(&before.amounts)).map_err(or_less)?;
+    let charged = charge.map_or_else(Cost::default, |charge| charge.cost);
+    let mut more = after.clone();
+    more.hold.left = Cost {
+        money: Micros((after.hold.left.money.0 + charged.money.0 - before.hold.left.money.0).max(0)),
+        gpu_ms: (after.hold.left.gpu_ms + charged.gpu_ms).saturating_sub(before.hold.left.gpu_ms),
+    };
+    countable(state, &more, at)?;
+    match first_over_budget(state, owner, &more, at) {
+        None => Ok(after),
+        Some((scope, over)) => Err(or_less(budget_held(state, scope, &over, &more))),
+    }
+}
+
+/// The grace period after the run-time limit is the job's too, so it is set aside with the rest.
+fn most_ms(spec: &JobSpec) -> u64 {
+    (spec.run_time_s + u64::from(spec.grace_s)) * SECOND_MS
+}
+
 /// Refuses what the ledger's integers could not count. The platform's running total is the largest sum there
 /// is: every other scope, period and account holds a part of it.
 fn countable(state: &State, admission: &Admission, at: Time) -> Result<(), Refusal> {
@@ -121,8 +160,7 @@ fn admission(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>,
         class: class.map(Into::into),
         sku: spec.sku.as_deref().map(Into::into),
     };
-    // The grace period after the run-time limit is the job's too, so it is set aside with the rest.
-    hold.left = hold.cost_of((spec.run_time_s + u64::from(spec.grace_s)) * SECOND_MS);
+    hold.left = hold.cost_of(most_ms(spec));
     Admission {
         amounts: spec.amounts(class, vram_mib),
         hold,

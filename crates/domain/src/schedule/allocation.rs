@@ -31,6 +31,9 @@ pub struct Allocation {
     /// Why it has this isolation and no stronger one.
     pub isolation_why: String,
     pub placed: Time,
+    /// Its slices changed their size since it was placed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resized: bool,
     /// Run time metered and charged so far; the next interval begins here.
     pub metered_ms: u64,
     /// Use of its devices up to there; none while none was measured.

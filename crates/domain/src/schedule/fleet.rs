@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::allocation::Allocation;
+use super::allocation::{Allocation, Slice};
 use super::hardware::Hardware;
 use crate::id::{AllocationId, GpuId, NodeId};
 use crate::name;
@@ -109,6 +109,17 @@ pub struct Gpu {
     pub holders: Vec<AllocationId>,
     /// Seen at the node's last report.
     pub present: bool,
+}
+
+impl Gpu {
+    /// INVARIANT: no device is given away twice.
+    fn assert_not_over_committed(&self) {
+        assert!(
+            self.used_permille <= 1000 && self.used_vram_mib <= self.facts.vram_mib,
+            "INVARIANT: {} over-committed",
+            self.id
+        );
+    }
 }
 
 /// Whether a node takes work.
@@ -218,14 +229,34 @@ impl Fleet {
             gpu.used_vram_mib += slice.vram_mib;
             gpu.used_permille += u32::from(slice.compute_permille);
             gpu.holders.push(allocation.id);
-            // INVARIANT: no device is given away twice.
-            assert!(
-                gpu.used_permille <= 1000 && gpu.used_vram_mib <= gpu.facts.vram_mib,
-                "INVARIANT: {} over-committed",
-                gpu.id
-            );
+            gpu.assert_not_over_committed();
         }
         self.allocations.insert(allocation.id, allocation.clone());
+    }
+
+    /// Changes the size of an allocation's slices, each on its own GPU.
+    pub(crate) fn resize(&mut self, id: AllocationId, slices: &[Slice]) {
+        let allocation = self
+            .allocations
+            .get_mut(&id)
+            .expect("INVARIANT: only living allocations are resized");
+        let before = std::mem::replace(&mut allocation.slices, slices.to_vec());
+        allocation.resized = true;
+        let node = self
+            .nodes
+            .get_mut(&allocation.node)
+            .expect("INVARIANT: allocations stand on known nodes");
+        for (old, new) in before.iter().zip(slices) {
+            let gpu = node
+                .gpus
+                .iter_mut()
+                .find(|gpu| gpu.id == old.gpu && gpu.id == new.gpu)
+                .expect("INVARIANT: slices are of known GPUs");
+            gpu.used_vram_mib = gpu.used_vram_mib - old.vram_mib + new.vram_mib;
+            gpu.used_permille =
+                gpu.used_permille - u32::from(old.compute_permille) + u32::from(new.compute_permille);
+            gpu.assert_not_over_committed();
+        }
     }
 
     pub(crate) fn give_back(&mut self, id: AllocationId) -> Allocation {

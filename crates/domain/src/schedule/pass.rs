@@ -96,6 +96,7 @@ pub fn start(
                     isolation: place.isolation,
                     isolation_why: place.isolation_why,
                     placed: at,
+                    resized: false,
                     metered_ms: 0,
                     used: None,
                 };

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use super::{JoinToken, Retired, State};
 use crate::event::{Charge, Event};
 use crate::id::{GpuId, JobId, NodeId, UserId};
+use crate::schedule::allocation::Slice;
 use crate::schedule::fleet::{Gpu, Inventory, Node, NodeStatus};
 use crate::schedule::pass::QueueKey;
 use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::Time;
 use crate::workload::job::{Admission, DoneJob, Job, Outcome, Phase};
-use crate::workload::spec::JobSpec;
+use crate::workload::spec::{Demand, JobSpec};
 
 impl State {
     /// Takes in one event; gives what thereby left the live state.
@@ -152,6 +153,12 @@ impl State {
             Event::JobRunning { job } => self.change_job(at, *job, Phase::Running, |job| {
                 job.started = job.started.or(Some(at))
             }),
+            Event::JobResized {
+                job,
+                demand,
+                admission,
+                slices,
+            } => self.resize(at, *job, demand, admission, slices),
             Event::JobStopping { job, reason } => {
                 self.change_job(at, *job, Phase::Stopping, |job| job.stop = Some(*reason))
             }
@@ -362,6 +369,29 @@ impl State {
         self.tree.for_chain(owner, |scope| {
             scope.used.add(&admission.amounts);
             scope.spending.hold(&ofs, at, hold.left);
+        });
+    }
+
+    fn resize(&mut self, at: Time, id: JobId, demand: &Demand, after: &Admission, slices: &[Slice]) {
+        let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
+        Arc::make_mut(&mut job.spec).demand = demand.clone();
+        let before = job
+            .admission
+            .replace(after.clone())
+            .expect("INVARIANT: what runs is admitted");
+        if let Some(allocation) = job.allocation {
+            self.fleet.resize(allocation, slices);
+        }
+        let owner = ScopeId::User(job.owner);
+        self.accounts.release(before.hold.account, before.hold.left.money);
+        self.accounts.hold(after.hold.account, after.hold.left.money);
+        self.tree.for_chain(owner, |scope| {
+            scope.used.remove(&before.amounts);
+            scope
+                .spending
+                .release(&before.hold.counted_as(), at, before.hold.left);
+            scope.used.add(&after.amounts);
+            scope.spending.hold(&after.hold.counted_as(), at, after.hold.left);
         });
     }
 

@@ -409,6 +409,21 @@ fn everything() -> Vec<Event> {
         },
     );
 
+    let Ok(serving) = world.submit(ada, spec("serve", slice(100, 4000), 600)) else {
+        panic!("no job to resize")
+    };
+    world.observe(serving, Observation::Running).expect("it runs");
+    take(
+        &mut world,
+        &Actor::user(ada),
+        Wish::Resize {
+            job: serving,
+            compute_permille: Some(200),
+            vram_mib: Some(8000),
+        },
+    );
+    world.exit(serving, 1);
+
     for wish in [
         Wish::CordonNode { node },
         Wish::UncordonNode { node },

@@ -337,6 +337,11 @@ fn wishes(ids: &Ids, mine: ScopeId, me: UserId) -> Vec<Wish> {
             job: ids.job,
             reason: StopReason::Cancelled,
         },
+        Wish::Resize {
+            job: ids.job,
+            compute_permille: Some(100),
+            vram_mib: Some(100),
+        },
         Wish::OpenSession {
             job: ids.job,
             kind: SessionKind::Attach,

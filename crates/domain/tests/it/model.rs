@@ -42,6 +42,7 @@ struct Given {
     node: NodeId,
     parts: Vec<(GpuId, u64, u64)>,
     level: Isolation,
+    metered_ms: u64,
 }
 
 struct Charged {
@@ -564,8 +565,52 @@ impl Model {
                     node: allocation.node,
                     parts,
                     level: allocation.isolation,
+                    metered_ms: 0,
                 };
                 self.work(*job).given = Some(given);
+            }
+            Event::JobResized {
+                job,
+                demand,
+                admission,
+                slices,
+            } => {
+                let class = admission.hold.class.as_deref();
+                let vram = slices.iter().map(|slice| slice.vram_mib).sum();
+                let mut spec = self.work(*job).spec.clone();
+                (spec.demand.compute_permille, spec.demand.vram_mib) =
+                    (demand.compute_permille, demand.vram_mib);
+                assert_eq!(&spec.demand, demand, "{job} changes its size alone");
+                let metered_ms = self.work(*job).given.as_ref().expect("it runs").metered_ms;
+                let (whole, asked) = (self.cost(&spec, class, vram), uses(&spec, class, vram));
+                let until_now = (
+                    self.hourly(&spec, class, vram) * i128::from(metered_ms) / 3_600_000,
+                    u128::from(metered_ms) * u128::from(spec.demand.gpu_milli()) / 1000,
+                );
+                let rest = (
+                    (whole.0 - until_now.0).max(0),
+                    whole.1.saturating_sub(until_now.1),
+                );
+                let left = admission.hold.left;
+                assert_eq!(
+                    (i128::from(left.money.0), u128::from(left.gpu_ms)),
+                    rest,
+                    "{job} holds what the rest may cost"
+                );
+                let in_groups = groups(&spec, class);
+                let work = self.work(*job);
+                work.spec = spec;
+                work.running = Some((asked, in_groups, rest.0, rest.1));
+                let given = work.given.as_mut().expect("it runs");
+                let gpus: Vec<GpuId> = given.parts.iter().map(|part| part.0).collect();
+                given.parts = slices
+                    .iter()
+                    .map(|slice| (slice.gpu, slice.vram_mib, slice.compute_permille.into()))
+                    .collect();
+                assert!(
+                    given.parts.iter().map(|part| part.0).eq(gpus),
+                    "it stays where it is"
+                );
             }
             Event::UsageMetered { node, charges } => {
                 for charge in charges {
@@ -593,6 +638,9 @@ impl Model {
                     );
                     (running.2, running.3) = (running.2 - money, running.3 - gpu_ms);
                     let groups = running.1.clone();
+                    if let Some(given) = &mut self.work(charge.job).given {
+                        given.metered_ms = charge.to_ms;
+                    }
                     self.charges.push(Charged {
                         at: now,
                         scopes,

@@ -15,7 +15,7 @@ use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::Role;
 use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
 use tenure_domain::time::Period;
-use tenure_domain::workload::job::StopReason;
+use tenure_domain::workload::job::{Phase, StopReason};
 use tenure_domain::workload::spec::{Demand, Isolation, JobSpec, Kind, Priority, Sku};
 use tenure_domain::workload::usage::Usage;
 use tenure_domain::{Actor, Event, Wish};
@@ -424,7 +424,32 @@ impl Run {
                 );
                 self.act(by, Wish::Stop { job, reason });
             }
-            67..73 => {
+            67..70 => {
+                let running = self.world.state.jobs.values();
+                let running = running.filter(|job| job.phase == Phase::Running && job.spec.demand.gpus > 0);
+                let jobs: Vec<(JobId, UserId)> = running.map(|job| (job.id, job.owner)).collect();
+                let (job, owner) = self.chance.pick(&jobs).copied().unwrap_or((JobId(3), UserId(3)));
+                let by = self
+                    .chance
+                    .pick(&[Actor::user(owner), Actor::System])
+                    .cloned()
+                    .unwrap_or(Actor::System);
+                let compute_permille =
+                    self.chance
+                        .of(&[None, Some(50), Some(250), Some(600), Some(1000), Some(0)]);
+                let vram_mib = self
+                    .chance
+                    .of(&[None, Some(500), Some(4000), Some(20_000), Some(0)]);
+                self.act(
+                    by,
+                    Wish::Resize {
+                        job,
+                        compute_permille,
+                        vram_mib,
+                    },
+                );
+            }
+            70..73 => {
                 let (by, scope, quota) = (self.actor(), self.scope(), self.quota());
                 self.act(
                     by,
@@ -622,6 +647,7 @@ fn wish_name(wish: &Wish) -> &'static str {
         Wish::Observe { .. } => "observe",
         Wish::Meter { .. } => "meter",
         Wish::Stop { .. } => "stop",
+        Wish::Resize { .. } => "resize",
         Wish::SetQuota { .. } => "quota",
         Wish::SetBudgets { .. } => "budgets",
         Wish::SetPolicy { .. } => "policy",
@@ -666,7 +692,7 @@ fn no_limit_is_passed_and_every_count_adds_up() {
         // A property that is never exercised holds for nothing.
         assert_eq!(
             taken.len(),
-            18,
+            19,
             "every kind of operation was accepted at times: {taken:?}"
         );
         assert!(taken.values().all(|&n| n > ops / 4000), "{taken:?}");

@@ -357,6 +357,81 @@ fn sku() {
 }
 
 #[test]
+fn resized_while_it_runs() {
+    let (mut story, acme, research, ada) = setting();
+    let resize = |job, compute_permille, vram_mib| Wish::Resize {
+        job,
+        compute_permille,
+        vram_mib,
+    };
+    let job = story
+        .submit(ada, spec("serve", slice(250, 20_000), 3600))
+        .expect("taken");
+    story.tell(
+        "too early: it does not run yet",
+        Actor::user(ada),
+        resize(job, Some(500), None),
+    );
+    story.observe(job, Observation::Running);
+    story.counts(acme);
+    story.world.pass_s(600);
+    story.tell(
+        "ten minutes later it grows",
+        Actor::user(ada),
+        resize(job, Some(500), Some(40_000)),
+    );
+    story.counts(acme);
+    story.tell(
+        "the same again",
+        Actor::user(ada),
+        resize(job, Some(500), Some(40_000)),
+    );
+    story.tell("a slice of nothing", Actor::user(ada), resize(job, Some(0), None));
+    story.tell(
+        "more than the GPU has",
+        Actor::user(ada),
+        resize(job, None, Some(90_000)),
+    );
+    story.root(
+        "research may have half a GPU",
+        Wish::SetQuota {
+            scope: research,
+            quota: amounts(&[("gpu_milli", 500)]),
+            revision: None,
+        },
+    );
+    story.tell("beyond the quota", Actor::user(ada), resize(job, Some(501), None));
+    let limited = Policy {
+        max_vram_mib_per_job: Some(40_000),
+        ..Policy::default()
+    };
+    story.root(
+        "acme's jobs may have 40,000 MiB",
+        Wish::SetPolicy {
+            scope: acme,
+            policy: limited,
+            revision: None,
+        },
+    );
+    story.tell(
+        "beyond the policy",
+        Actor::user(ada),
+        resize(job, None, Some(40_001)),
+    );
+    story.world.pass_s(1200);
+    story.tell(
+        "half an hour in it shrinks",
+        Actor::user(ada),
+        resize(job, Some(100), Some(10_000)),
+    );
+    story.counts(acme);
+    story.world.pass_s(600);
+    story.exit(job, 2400);
+    story.counts(acme);
+    story.check("resized_while_it_runs");
+}
+
+#[test]
 fn ten_tenths_of_a_gpu() {
     let mut world = World::new();
     let acme = world.tenant("acme");

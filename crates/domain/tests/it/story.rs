@@ -276,6 +276,18 @@ impl Story {
                 }
                 other => format!("{kind} {}: {}", job(id), other.as_str()),
             },
+            Event::JobResized {
+                job: id,
+                demand,
+                admission,
+                ..
+            } => format!(
+                "{kind} {}: {} thousandths, {} MiB, hold {} for the rest",
+                job(id),
+                demand.compute_permille,
+                demand.vram_mib,
+                admission.hold.left.money
+            ),
             Event::JobRequeued { job: id, why } => format!("{kind} {}: {why}", job(id)),
             Event::JobStopping { job: id, reason } => format!("{kind} {}: {reason:?}", job(id)),
             Event::JobStarting { job: id } | Event::JobRunning { job: id } => format!("{kind} {}", job(id)),

@@ -357,6 +357,7 @@ async fn take(
                 .await;
         }
         FromAgent::Log { request, chunk } => link.answer_log(request, chunk)?,
+        FromAgent::Resized { request, done } => link.answer_resize(request, done)?,
         FromAgent::Readings { devices } => {
             reading::check(&devices).map_err(|why| Bye::new("invalid_readings", why))?;
             inner.pass_on(&Measured { node, devices });

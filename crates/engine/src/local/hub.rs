@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use tenure_api::channel::stream::Target;
-use tenure_api::channel::{FromServer, LogChunk, LogStream, MAX_FRAME, MAX_LOG_CHUNK, Order};
+use tenure_api::channel::{DeviceSlice, FromServer, LogChunk, LogStream, MAX_FRAME, MAX_LOG_CHUNK, Order};
 use tenure_domain::id::{AllocationId, NodeId};
 use tenure_domain::workload::job::StopReason;
 use tokio::net::TcpListener;
@@ -335,6 +335,37 @@ impl Engine for Hub {
             .link(node)?
             .order(FromServer::Release { allocation })
             .await
+    }
+
+    async fn resize(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        devices: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError> {
+        self.inner
+            .link(node)?
+            .order(FromServer::Resize {
+                request: None,
+                allocation,
+                devices,
+            })
+            .await
+    }
+
+    async fn try_resize(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        devices: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError> {
+        let link = self.inner.link(node)?;
+        link.try_resize(|request| FromServer::Resize {
+            request: Some(request),
+            allocation,
+            devices,
+        })
+        .await
     }
 
     async fn read_log(

@@ -14,7 +14,8 @@ use crate::stream::{Far, stream};
 use crate::{EngineError, Stream};
 
 const MAX_QUEUED: usize = 1024;
-const MAX_LOG_READS: usize = 256;
+/// Questions of one kind that wait for their answers.
+const MAX_ASKED: usize = 256;
 /// Frames of streams ahead of the connection; more wait, each stream in its turn.
 const MAX_BULK: usize = 16;
 const WRITE_PATIENCE: Duration = Duration::from_secs(15);
@@ -49,7 +50,9 @@ impl Bye {
     }
 }
 
-type LogAnswer = oneshot::Sender<Result<LogChunk, String>>;
+/// Who waits for an answer, by the number of the question, and what was asked.
+type Asked<Q, A> = Mutex<HashMap<u64, (Q, Answer<A>)>>;
+type Answer<A> = oneshot::Sender<Result<A, String>>;
 
 pub(super) struct Link {
     pub boot_id: String,
@@ -61,7 +64,8 @@ pub(super) struct Link {
     cut: watch::Sender<Option<Bye>>,
     ended: watch::Sender<bool>,
     next_request: AtomicU64,
-    logs: Mutex<HashMap<u64, (u32, LogAnswer)>>,
+    logs: Asked<u32, LogChunk>,
+    resizes: Asked<(), ()>,
     streams: Mutex<HashMap<u64, (AllocationId, Far)>>,
 }
 
@@ -97,6 +101,7 @@ impl Link {
             ended: watch::Sender::new(false),
             next_request: AtomicU64::new(1),
             logs: Mutex::default(),
+            resizes: Mutex::default(),
             streams: Mutex::default(),
         };
         let queued = Queued {
@@ -138,6 +143,10 @@ impl Link {
     pub(super) fn set_ended(&self) {
         self.ended.send_replace(true);
         self.logs.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.resizes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
         self.streams
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -171,52 +180,83 @@ impl Link {
         }
     }
 
-    /// Asks for a piece of a log; `message` is given the number of the request.
+    /// Asks a question; `message` is given its number.
+    async fn ask<Q, A>(
+        &self,
+        waiting: &Asked<Q, A>,
+        question: Q,
+        patience: Duration,
+        message: impl FnOnce(u64) -> FromServer,
+    ) -> Result<A, EngineError> {
+        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.retain(|_, (_, answer)| !answer.is_closed());
+            if waiting.len() >= MAX_ASKED {
+                return Err(EngineError::Busy(self.node));
+            }
+            waiting.insert(request, (question, answer));
+        }
+        self.order(message(request)).await?;
+        match tokio::time::timeout(patience, answered).await {
+            Ok(Ok(Ok(answer))) => Ok(answer),
+            Ok(Ok(Err(why))) => Err(EngineError::Refused { why }),
+            _ => Err(EngineError::NotConnected(self.node)),
+        }
+    }
+
+    /// Who waits for an answer. One nobody waits for any more is dropped.
+    fn asked<Q, A>(&self, waiting: &Asked<Q, A>, request: u64) -> Result<Option<(Q, Answer<A>)>, Bye> {
+        let asked = waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&request);
+        // Its asker may have given up; but a number never given out is an invention.
+        let given = request > 0 && request < self.next_request.load(Ordering::Relaxed);
+        if asked.is_some() || given {
+            Ok(asked)
+        } else {
+            Err(Bye::new("unexpected", "an answer to a question never asked"))
+        }
+    }
+
     pub(super) async fn read_log(
         &self,
         max: u32,
         wait_ms: u32,
         message: impl FnOnce(u64) -> FromServer,
     ) -> Result<LogChunk, EngineError> {
-        let request = self.next_request.fetch_add(1, Ordering::Relaxed);
-        let (answer, answered) = oneshot::channel();
-        {
-            let mut logs = self.logs.lock().unwrap_or_else(PoisonError::into_inner);
-            logs.retain(|_, (_, waiting)| !waiting.is_closed());
-            if logs.len() >= MAX_LOG_READS {
-                return Err(EngineError::Busy(self.node));
-            }
-            logs.insert(request, (max, answer));
-        }
-        self.order(message(request)).await?;
         let patience = Duration::from_millis(wait_ms.into()) + WRITE_PATIENCE;
-        match tokio::time::timeout(patience, answered).await {
-            Ok(Ok(Ok(chunk))) => Ok(chunk),
-            Ok(Ok(Err(why))) => Err(EngineError::Refused { why }),
-            _ => Err(EngineError::NotConnected(self.node)),
-        }
+        self.ask(&self.logs, max, patience, message).await
     }
 
-    /// Takes a log answer. One nobody waits for any more is dropped; one longer than asked is not taken.
+    /// Takes a log answer; one longer than asked is not taken.
     pub(super) fn answer_log(&self, request: u64, chunk: Result<LogChunk, String>) -> Result<(), Bye> {
-        let waiting = self
-            .logs
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&request);
-        let Some((max, waiting)) = waiting else {
-            // Its asker may have given up; but a number never given out is an invention.
-            let given = request > 0 && request < self.next_request.load(Ordering::Relaxed);
-            return if given {
-                Ok(())
-            } else {
-                Err(Bye::new("unexpected", "an answer to a question never asked"))
-            };
+        let Some((max, answer)) = self.asked(&self.logs, request)? else {
+            return Ok(());
         };
         if chunk.as_ref().is_ok_and(|chunk| chunk.bytes.len() > max as usize) {
             return Err(Bye::new("invalid_log", "more of a log than was asked for"));
         }
-        let _ = waiting.send(chunk);
+        let _ = answer.send(chunk);
+        Ok(())
+    }
+
+    pub(super) async fn try_resize(
+        &self,
+        message: impl FnOnce(u64) -> FromServer,
+    ) -> Result<(), EngineError> {
+        self.ask(&self.resizes, (), WRITE_PATIENCE, message).await
+    }
+
+    pub(super) fn answer_resize(&self, request: u64, done: Result<(), String>) -> Result<(), Bye> {
+        if done.as_ref().is_err_and(|why| why.len() > 2000) {
+            return Err(Bye::new("invalid_resized", "a reason longer than anybody reads"));
+        }
+        if let Some(((), answer)) = self.asked(&self.resizes, request)? {
+            let _ = answer.send(done);
+        }
         Ok(())
     }
 

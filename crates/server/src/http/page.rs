@@ -13,7 +13,7 @@ pages! {
     "policy_excludes" "exceeds_quota" "exceeds_budget" "exceeds_fleet" "invalid_rule" "bad_join_token"
     "contradictory_report" "quota_in_use" "budget_held" "scope_suspended" "no_capacity" "not_shared" "no_nodes" "behind_others"
     "malformed_request" "unauthenticated" "route_not_found" "method_not_allowed" "idempotency_in_flight"
-    "body_too_large" "unsupported_media_type" "idempotency_key_reused" "too_many_requests" "too_many_sessions" "internal" "not_leader"
+    "body_too_large" "unsupported_media_type" "idempotency_key_reused" "too_many_requests" "too_many_sessions" "slice_in_use" "internal" "not_leader"
     "unavailable"
 }
 

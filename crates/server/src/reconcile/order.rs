@@ -2,6 +2,7 @@
 
 use tenure_api::channel::{DeviceSlice, ImageOrder, Order};
 use tenure_api::secret_text::SecretText;
+use tenure_domain::State;
 use tenure_domain::id::{AllocationId, SecretId};
 use tenure_domain::tenancy::policy::Network;
 use tenure_domain::tenancy::scope::ScopeId;
@@ -51,7 +52,7 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
     let Some(allocation) = state.fleet.allocation(id) else {
         return Ok(None);
     };
-    let (Some(job), Some(node)) = (state.jobs.get(&allocation.job), state.fleet.node(allocation.node)) else {
+    let Some(job) = state.jobs.get(&allocation.job) else {
         return Ok(None);
     };
     let spec = &job.spec;
@@ -67,15 +68,6 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
             .ok_or_else(|| format!("secret {name} was erased"))?;
         wanted.push((purpose, name.clone(), secret));
     }
-    let devices = allocation.slices.iter().filter_map(|slice| {
-        let gpu = node.gpu(slice.gpu)?;
-        Some(DeviceSlice {
-            uuid: gpu.facts.uuid.clone(),
-            vram_mib: slice.vram_mib,
-            compute_permille: slice.compute_permille,
-            capped: spec.demand.capped,
-        })
-    });
     let owner = ScopeId::User(job.owner);
     let order = Order {
         allocation: id,
@@ -100,7 +92,7 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
                 credentials: None,
             })
         }),
-        devices: devices.collect(),
+        devices: devices(&state, id),
         cpu_milli: allocation.cpu_milli,
         memory_mib: allocation.memory_mib,
         isolation: allocation.isolation,
@@ -111,4 +103,25 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
         tty: spec.tty,
     };
     Ok(Some((order, wanted)))
+}
+
+/// An allocation's slices, by the vendors' own identities of their devices.
+pub fn devices(state: &State, id: AllocationId) -> Vec<DeviceSlice> {
+    let Some(allocation) = state.fleet.allocation(id) else {
+        return Vec::new();
+    };
+    let capped = state
+        .jobs
+        .get(&allocation.job)
+        .is_some_and(|job| job.spec.demand.capped);
+    let named = allocation.slices.iter().filter_map(|slice| {
+        let gpu = state.fleet.node(allocation.node)?.gpu(slice.gpu)?;
+        Some(DeviceSlice {
+            uuid: gpu.facts.uuid.clone(),
+            vram_mib: slice.vram_mib,
+            compute_permille: slice.compute_permille,
+            capped,
+        })
+    });
+    named.collect()
 }

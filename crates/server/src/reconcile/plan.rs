@@ -23,6 +23,8 @@ pub enum Step {
         grace_s: u32,
     },
     Release(AllocationId),
+    /// The slices have another size than they began with.
+    Resize(AllocationId),
     Observe {
         allocation: AllocationId,
         observation: Observation,
@@ -49,7 +51,7 @@ fn job_of(state: &State, node: NodeId, allocation: AllocationId) -> Option<&Job>
 pub fn steps(state: &State, node: NodeId, whole: bool, reports: &[AllocationReport]) -> Vec<Step> {
     let mut steps: Vec<Step> = reports
         .iter()
-        .flat_map(|report| step_of_report(state, node, report))
+        .flat_map(|report| step_of_report(state, node, whole, report))
         .collect();
     if whole {
         let reported: BTreeSet<AllocationId> = reports.iter().map(|report| report.allocation).collect();
@@ -72,7 +74,7 @@ pub fn steps(state: &State, node: NodeId, whole: bool, reports: &[AllocationRepo
     steps
 }
 
-fn step_of_report(state: &State, node: NodeId, report: &AllocationReport) -> Vec<Step> {
+fn step_of_report(state: &State, node: NodeId, whole: bool, report: &AllocationReport) -> Vec<Step> {
     let allocation = report.allocation;
     let observe = |observation| Step::Observe {
         allocation,
@@ -102,7 +104,14 @@ fn step_of_report(state: &State, node: NodeId, report: &AllocationReport) -> Vec
         RunState::Running if matches!(job.phase, Phase::Placed | Phase::Starting) => {
             vec![observe(Observation::Running)]
         }
-        RunState::Starting | RunState::Running => stop.into_iter().collect(),
+        RunState::Starting | RunState::Running => {
+            let resize = state
+                .fleet
+                .allocation(allocation)
+                .filter(|allocation| whole && allocation.resized);
+            let resize = resize.map(|_| Step::Resize(allocation));
+            stop.into_iter().chain(resize).collect()
+        }
         RunState::Exited {
             exit_code,
             signal,
@@ -135,6 +144,10 @@ pub fn step_for(state: &State, event: &Event) -> Option<(NodeId, Step)> {
                     grace_s: job.spec.grace_s,
                 },
             ))
+        }
+        Event::JobResized { job, .. } => {
+            let allocation = state.fleet.allocation(state.jobs.get(job)?.allocation?)?;
+            Some((allocation.node, Step::Resize(allocation.id)))
         }
         _ => None,
     }

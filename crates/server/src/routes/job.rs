@@ -4,6 +4,7 @@
 pub(super) mod list;
 pub mod log;
 pub mod plan;
+pub mod resize;
 pub mod session;
 pub(super) mod view;
 

@@ -20,7 +20,7 @@ use crate::http::fail::{Answer, Fail};
 use crate::openapi::ChangeProblems;
 
 /// Ids that no journal ever holds.
-const THROWAWAY: u64 = u64::MAX - Ids::BLOCK;
+pub(super) const THROWAWAY: u64 = u64::MAX - Ids::BLOCK;
 
 /// Says what submitting a job would do, and does nothing.
 #[utoipa::path(post, path = "/v1/jobs/plan", tag = "job", request_body = SubmitJob, responses((status = 200, body = Plan), ChangeProblems))]

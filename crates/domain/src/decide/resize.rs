@@ -1,0 +1,131 @@
+//! Resizing: a running job's slices made larger or smaller where they are, within everything that a new job would
+//! have to fit. What ran so far is charged at the old price, what follows at the new.
+
+use super::Case;
+use crate::event::Event;
+use crate::id::JobId;
+use crate::refusal::{Code, Refusal};
+use crate::schedule::admit;
+use crate::schedule::allocation::{Allocation, Slice};
+use crate::tenancy::role::Action;
+use crate::tenancy::scope::ScopeId;
+use crate::workload::job::{Job, Phase};
+use crate::workload::spec::{Isolation, JobSpec};
+
+impl Case<'_> {
+    pub(super) fn resize(
+        &mut self,
+        id: JobId,
+        compute_permille: Option<u16>,
+        vram_mib: Option<u64>,
+    ) -> Result<Vec<Event>, Refusal> {
+        let job = self.state.job(id)?;
+        let owner = ScopeId::User(job.owner);
+        let mut spec = JobSpec::clone(&job.spec);
+        let demand = &mut spec.demand;
+        demand.compute_permille = compute_permille.unwrap_or(demand.compute_permille);
+        demand.vram_mib = vram_mib.unwrap_or(demand.vram_mib);
+        self.may_ask(Action::JobSubmit, owner, &spec)?;
+        let allocation = self.resizable(job)?;
+        spec.check()?;
+        if let Some(suspended) = self.state.tree.suspended_above(owner) {
+            return Err(Refusal::new(
+                Code::Suspended,
+                format!("{} is suspended", self.state.tree.title(suspended.id)),
+            ));
+        }
+        for place in self.state.tree.chain(owner) {
+            place.policy.refuse(&spec, || self.state.tree.title(place.id))?;
+        }
+        let slices = self.slices(allocation, &spec)?;
+        if slices == allocation.slices {
+            return Ok(vec![]);
+        }
+        let mut events = Vec::new();
+        let ran_ms = self.command.at.since_ms(job.since);
+        let charge = self.charge(allocation, job, ran_ms, None);
+        let admission = admit::resized(
+            self.state,
+            job,
+            &spec,
+            &slices,
+            charge.as_ref(),
+            allocation.metered_ms,
+            self.command.at,
+        )?;
+        events.extend(charge.map(|charge| Event::UsageMetered {
+            node: allocation.node,
+            charges: vec![charge],
+        }));
+        events.push(Event::JobResized {
+            job: id,
+            demand: spec.demand,
+            admission,
+            slices,
+        });
+        Ok(events)
+    }
+
+    /// The allocation, if it is one whose size can change while it runs.
+    fn resizable(&self, job: &Job) -> Result<&Allocation, Refusal> {
+        let allocation = job
+            .allocation
+            .filter(|_| job.phase == Phase::Running)
+            .and_then(|id| self.state.fleet.allocation(id))
+            .ok_or_else(|| {
+                Refusal::new(
+                    Code::WrongPhase,
+                    format!("the job is {}; only what runs can be resized", job.phase.as_str()),
+                )
+            })?;
+        let fixed = if allocation.slices.is_empty() {
+            Some("it has no GPU".to_owned())
+        } else if let Some(sku) = &job.spec.sku {
+            Some(format!("SKU {sku} sets its size"))
+        } else if allocation.isolation > Isolation::Fenced {
+            Some(format!("it is {}", allocation.isolation.as_str()))
+        } else {
+            None
+        };
+        match fixed {
+            None => Ok(allocation),
+            Some(why) => Err(
+                Refusal::new(Code::WrongPhase, format!("the job cannot be resized: {why}"))
+                    .hint("stop it and submit it anew"),
+            ),
+        }
+    }
+
+    /// The same slices in the new size, if their GPUs have the room.
+    fn slices(&self, allocation: &Allocation, spec: &JobSpec) -> Result<Vec<Slice>, Refusal> {
+        let node = self.state.fleet.node(allocation.node);
+        let sized = allocation.slices.iter().map(|old| {
+            let gpu = node
+                .and_then(|node| node.gpu(old.gpu))
+                .ok_or_else(Refusal::not_found)?;
+            let vram_mib = match spec.demand.vram_mib {
+                0 => gpu.facts.vram_mib,
+                asked => asked,
+            };
+            let compute_permille = spec.demand.compute_permille;
+            let free_vram_mib = gpu.facts.vram_mib - (gpu.used_vram_mib - old.vram_mib);
+            let free_permille = 1000 - (gpu.used_permille - u32::from(old.compute_permille));
+            if vram_mib > free_vram_mib || u32::from(compute_permille) > free_permille {
+                return Err(Refusal::new(
+                    Code::NoCapacity,
+                    format!(
+                        "GPU {} has room for a slice of at most {free_vram_mib} MiB and {free_permille} thousandths of compute here",
+                        gpu.id
+                    ),
+                )
+                .hint("ask for no more than that, or stop the job and submit it larger"));
+            }
+            Ok(Slice {
+                gpu: old.gpu,
+                vram_mib,
+                compute_permille,
+            })
+        });
+        sized.collect()
+    }
+}
