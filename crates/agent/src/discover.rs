@@ -51,6 +51,11 @@ impl Device {
         self.hardware()?.pci.as_ref()?.parse().ok()
     }
 
+    /// Where it is on the PCI bus.
+    pub fn slot(&self) -> Option<String> {
+        self.pci().map(|pci| pci.to_string())
+    }
+
     /// As notes call it.
     fn title(&self) -> String {
         match self.pci() {

@@ -74,6 +74,8 @@ struct Run {
     record: Record,
     timer: Timer,
     poke: OwnedFd,
+    /// What whoever ended it left for its log.
+    note: Option<String>,
 }
 
 fn sit(seat: Seat) -> io::Result<()> {
@@ -169,6 +171,7 @@ fn run(seat: &Seat, ready: Ready, given: Given) -> io::Result<()> {
         record,
         timer,
         poke,
+        note: None,
     };
     if let Some(request) = StopRequest::read(&run.dir) {
         kernel::kill(ready.init, libc::SIGKILL);
@@ -320,11 +323,15 @@ impl Run {
         if memory_kills > 0 {
             stderr.note(&format!("tenure: out of memory: the job may use {memory_mib} MiB, {memory_kills} of its processes were killed"));
         }
+        if let Some(note) = &self.note {
+            stderr.note(&format!("tenure: {note}"));
+        }
         stderr.finish();
         if !cgroup::end(&self.record.cgroups, KILL_PATIENCE) {
             stderr.note("tenure: some processes of the job would not die");
         }
-        Ok(self.outcome(failed, read_status(&mut status), ran_ms))
+        let outcome = self.outcome(failed, read_status(&mut status), ran_ms);
+        Ok(outcome.over_limit_if(memory_kills > 0))
     }
 
     fn outcome(&self, failed: Option<String>, status: Option<i32>, ran_ms: u64) -> Phase {
@@ -374,6 +381,7 @@ impl Run {
         while rustix::io::read(&self.poke, &mut drained).is_ok_and(|got| got == drained.len()) {}
         if let Some(request) = StopRequest::read(&self.dir) {
             self.timer.stop(request.reason, request.grace_s);
+            self.note = request.note;
         }
     }
 

@@ -107,6 +107,10 @@ struct Run {
     /// How long one kernel of a shared slice may run, in seconds
     #[arg(long, default_value_t = 30)]
     kernel_limit_s: u64,
+    /// Device memory a driver takes for each process beside what the process asks for, in MiB; a job that holds more
+    /// than its slice and this is ended
+    #[arg(long, default_value_t = 640)]
+    context_mib: u64,
     #[command(flatten)]
     images: ImageSettings,
     /// How old a key may become before it is changed, in seconds
@@ -205,6 +209,7 @@ fn run_agent(run: Run) -> anyhow::Result<()> {
             host_dirs: run.host_dirs,
             guard: guard(run.guard)?,
             kernel_limit: Duration::from_secs(run.kernel_limit_s),
+            context_bytes: run.context_mib << 20,
             images: run.images.config(),
             ..NodeConfig::default()
         },

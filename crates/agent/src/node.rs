@@ -20,6 +20,7 @@ use tenure_domain::id::AllocationId;
 use tenure_domain::workload::job::StopReason;
 
 use crate::discover::Found;
+use crate::discover::setting::Setting;
 use crate::image::ImageConfig;
 use crate::image::store::Store;
 use crate::isolate::Isolation;
@@ -34,6 +35,7 @@ use crate::state_dir::StateDir;
 use crate::stop::StopRequest;
 use crate::table::Table;
 use crate::telemetry::Telemetry;
+use crate::watchdog::{self, Jobs, Watchdog};
 use image::Waiting;
 use release::Tombstones;
 use seat::Seats;
@@ -58,6 +60,8 @@ pub struct NodeConfig {
     pub guard: Option<PathBuf>,
     /// How long one kernel of a shared slice may run.
     pub kernel_limit: Duration,
+    /// What a driver takes of a device for each process, beside what the process asks for.
+    pub context_bytes: u64,
 }
 
 impl Default for NodeConfig {
@@ -74,6 +78,7 @@ impl Default for NodeConfig {
             host_dirs: Vec::new(),
             guard: None,
             kernel_limit: Duration::from_secs(30),
+            context_bytes: 640 << 20,
         }
     }
 }
@@ -118,6 +123,7 @@ pub struct Node {
     found: Mutex<Arc<Found>>,
     pub shares: Shares,
     pub telemetry: Telemetry,
+    watchdog: Watchdog,
     ending: Mutex<()>,
     seats: Arc<Seats>,
     networks: Option<Networks>,
@@ -143,6 +149,7 @@ impl Node {
             networks,
             shares: Shares::open(dir.root(), config.kernel_limit)?,
             telemetry: Telemetry::default(),
+            watchdog: Watchdog::new(Setting::from_environment().root, config.context_bytes),
             ending: Mutex::default(),
             seats: Seats::open(config.program.clone(), &seat, config.warm_seats)?,
             users: Mutex::new(Users::open(dir.root(), config.first_user_id)?),
@@ -184,7 +191,17 @@ impl Node {
                 allocation,
                 reason,
                 grace_s,
-            } => self.stop(allocation, StopRequest { reason, grace_s }),
+            } => {
+                let note = None;
+                self.stop(
+                    allocation,
+                    &StopRequest {
+                        reason,
+                        grace_s,
+                        note,
+                    },
+                )
+            }
             Wish::Release(allocation) => self.release(allocation),
             Wish::Resize { allocation, devices } => self.shares.resize(allocation, &devices),
         }
@@ -193,6 +210,18 @@ impl Node {
     /// Takes slices of what has ended off their devices, and what dead processes left on the others.
     pub fn clear_slices(&self) {
         self.shares.clear(|id| self.lives(id));
+    }
+
+    /// Ends what holds more of a device than its slice has, whatever the guard inside it says.
+    pub fn watch_use(&self) {
+        let (found, pages) = (self.found(), self.shares.read());
+        let nvidia = self.telemetry.nvidia_processes(&found);
+        for (id, note) in self.watchdog.look(&found, &pages, nvidia.as_ref(), self) {
+            tracing::warn!(allocation = %id, "{note}");
+            if let Err(error) = self.stop(id, &watchdog::request(note)) {
+                tracing::error!(allocation = %id, %error, "could not end what is over its limit");
+            }
+        }
     }
 
     /// Reads what devices and slices do.
@@ -267,7 +296,7 @@ impl Node {
         self.table.answer(kept.unwrap_or_else(gone));
     }
 
-    fn stop(self: &Arc<Self>, id: AllocationId, request: StopRequest) -> io::Result<()> {
+    pub(super) fn stop(&self, id: AllocationId, request: &StopRequest) -> io::Result<()> {
         if self.is_buried(id) {
             self.answer_buried(id);
             return Ok(());
@@ -287,7 +316,7 @@ impl Node {
     }
 
     /// Stopped before its start, which must then not happen: whoever claims first decides.
-    fn end_unstarted(&self, dir: &Path, id: AllocationId, request: StopRequest) -> io::Result<()> {
+    fn end_unstarted(&self, dir: &Path, id: AllocationId, request: &StopRequest) -> io::Result<()> {
         start::make_dir(dir)?;
         let phase = Phase::Exited {
             exit_code: None,
@@ -301,5 +330,15 @@ impl Node {
             self.table.put(record);
         }
         Ok(())
+    }
+}
+
+impl Jobs for Node {
+    fn processes(&self, id: AllocationId) -> Vec<i32> {
+        let record = self.table.get(id).filter(|record| !record.phase.has_ended());
+        let cgroup = record.and_then(|record| record.cgroups.first().cloned());
+        let text = cgroup.and_then(|dir| std::fs::read_to_string(dir.join("cgroup.procs")).ok());
+        let pids = text.as_deref().unwrap_or_default().lines();
+        pids.filter_map(|pid| pid.parse().ok()).collect()
     }
 }

@@ -57,6 +57,24 @@ impl Phase {
         !matches!(self, Phase::Starting | Phase::Running { .. })
     }
 
+    /// Of one that the kernel killed for its memory: it is told from one that killed itself.
+    pub fn over_limit_if(self, memory_killed: bool) -> Self {
+        match self {
+            Phase::Exited {
+                exit_code: None,
+                signal: Some(libc::SIGKILL),
+                by: None,
+                ran_ms,
+            } if memory_killed => Phase::Exited {
+                exit_code: None,
+                signal: Some(libc::SIGKILL),
+                by: Some(StopReason::OverLimit),
+                ran_ms,
+            },
+            other => other,
+        }
+    }
+
     /// Ended by no doing of the job.
     pub fn evicted(ran_ms: u64) -> Self {
         Phase::Exited {

@@ -23,6 +23,8 @@ const LOOK_AROUND: Duration = Duration::from_secs(300);
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 /// Slices of what ended leave their devices at least this often, and the dead are counted out.
 const CLEAR: Duration = Duration::from_secs(1);
+/// What holds too much is ended within a second.
+const WATCH: Duration = Duration::from_millis(200);
 /// How often devices and slices are read.
 const MEASURE: Duration = Duration::from_secs(1);
 const PRUNE: Duration = Duration::from_secs(600);
@@ -109,6 +111,16 @@ pub async fn run(config: RunConfig) -> anyhow::Result<()> {
                 ticks.tick().await;
                 let node = node.clone();
                 let _ = tokio::task::spawn_blocking(move || node.measure()).await;
+            }
+        }
+    });
+    tokio::spawn({
+        let node = node.clone();
+        async move {
+            loop {
+                tokio::time::sleep(WATCH).await;
+                let node = node.clone();
+                let _ = tokio::task::spawn_blocking(move || node.watch_use()).await;
             }
         }
     });

@@ -10,10 +10,13 @@ use tenure_domain::workload::job::StopReason;
 
 use crate::record::write_whole;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopRequest {
     pub reason: StopReason,
     pub grace_s: u32,
+    /// A line for the job's log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
 }
 
 impl StopRequest {
@@ -22,8 +25,8 @@ impl StopRequest {
     }
 
     /// Leaves the request and wakes the thin parent.
-    pub fn leave(self, dir: &Path) -> io::Result<()> {
-        write_whole(dir, "stop.json", &serde_json::to_vec(&self)?)?;
+    pub fn leave(&self, dir: &Path) -> io::Result<()> {
+        write_whole(dir, "stop.json", &serde_json::to_vec(self)?)?;
         // Nobody reads it yet, or no longer: then there is nobody to wake.
         let poke = std::fs::File::options()
             .write(true)

@@ -10,6 +10,7 @@ mod sysfs;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tenure_api::channel::reading::{DeviceReading, Gauges, MAX_SLICES, SliceReading};
 use tenure_domain::id::AllocationId;
@@ -23,6 +24,9 @@ use rate::Counts;
 
 /// Shares are of so many seconds: as long as lies between two messages to the server, so that those tile time.
 const WINDOW: usize = 2;
+
+/// What processes hold of devices: by the device, process numbers and bytes.
+pub type ByProcess = BTreeMap<String, Vec<(i32, u64)>>;
 
 /// The last of what was read.
 #[derive(Default)]
@@ -92,6 +96,11 @@ impl Telemetry {
         if inner.before.len() > WINDOW {
             inner.before.pop_front();
         }
+    }
+
+    /// What NVIDIA's driver last told of the processes on its devices, and when.
+    pub fn nvidia_processes(&self, found: &Found) -> Option<(Instant, ByProcess)> {
+        self.outside.nvidia_processes(found)
     }
 
     /// What was last read.

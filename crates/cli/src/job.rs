@@ -326,6 +326,7 @@ pub fn outcome_said(outcome: &Outcome) -> String {
         Outcome::NotStarted { why } => format!("could not be started: {why}"),
         Outcome::Cancelled => "cancelled".into(),
         Outcome::TimedOut => "ended at its run-time limit".into(),
+        Outcome::OverLimit => "ended for using more than it was given; its log says of what".into(),
         Outcome::GaveUp { attempts } => {
             format!("given up after {attempts} tries that failed through no fault of its own")
         }
@@ -336,6 +337,7 @@ fn stop_said(reason: StopReason) -> &'static str {
     match reason {
         StopReason::Cancelled => "somebody stopped it",
         StopReason::RunTime => "it ran as long as it may",
+        StopReason::OverLimit => "it used more than it was given",
         StopReason::Evicted => "its node is taken out of service; it returns to the queue",
     }
 }

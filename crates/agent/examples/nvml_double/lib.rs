@@ -21,6 +21,7 @@ const UNINITIALIZED: Status = 1;
 const INVALID_ARGUMENT: Status = 2;
 const NOT_SUPPORTED: Status = 3;
 const NOT_FOUND: Status = 6;
+const INSUFFICIENT_SIZE: Status = 7;
 const GPU_IS_LOST: Status = 15;
 
 /// The machine.
@@ -96,6 +97,33 @@ struct Instance {
     /// Compute slices, if not all.
     #[serde(default)]
     slices: Option<u32>,
+}
+
+/// A program on a device. Programs come and go, so they stand in a file of their own, `processes.json` beside the
+/// profile, which is read each time.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Process {
+    uuid: String,
+    pid: u32,
+    mib: u64,
+}
+
+fn processes() -> Vec<Process> {
+    let profile = std::env::var_os("TENURE_NVML_PROFILE").unwrap_or_default();
+    let path = std::path::Path::new(&profile).with_file_name("processes.json");
+    std::fs::read(path)
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .unwrap_or_default()
+}
+
+/// `nvmlProcessInfo_t` as of `_v3`
+#[repr(C)]
+pub struct ProcessInfo {
+    pid: c_uint,
+    used_bytes: c_ulonglong,
+    instances: [c_uint; 2],
 }
 
 impl Gpu {
@@ -375,6 +403,23 @@ exports! {
     }
     nvmlDeviceGetTotalEnergyConsumption(of: Handle, energy: *mut c_ulonglong) {
         energy.write(gauges(of)?.energy_mj);
+        Ok(())
+    }
+    nvmlDeviceGetComputeRunningProcesses_v3(of: Handle, count: *mut c_uint, infos: *mut ProcessInfo) {
+        let (_, gpu) = device(of)?;
+        let all: Vec<ProcessInfo> = processes()
+            .into_iter()
+            .filter(|process| process.uuid == gpu.uuid)
+            .map(|process| ProcessInfo { pid: process.pid, used_bytes: process.mib << 20, instances: [u32::MAX; 2] })
+            .collect();
+        let room = *count as usize;
+        count.write(all.len() as c_uint);
+        if all.len() > room {
+            return Err(INSUFFICIENT_SIZE);
+        }
+        for (index, info) in all.into_iter().enumerate() {
+            infos.add(index).write(info);
+        }
         Ok(())
     }
     nvmlDeviceGetCurrentClocksThrottleReasons(of: Handle, reasons: *mut c_ulonglong) {

@@ -1,4 +1,4 @@
-//! NVIDIA's devices, by NVML: a child process loads it, reads every device each second and writes a line.
+//! NVIDIA's devices, by NVML: a child process loads it, reads every device and writes a line, four times a second.
 //!
 //! The driver may hang or fail in the child, never in the agent: a child that is silent for too long is ended and
 //! another started. Deliberately absent: what a device is (discovery), and partitions, which NVML does not measure so.
@@ -10,18 +10,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use tenure_api::channel::reading::{Gauges, Throttle};
 
 use crate::discover::nvidia::library::Nvml;
 use crate::discover::setting::Setting;
 
-const PERIOD: Duration = Duration::from_secs(1);
+/// Short, for the watchdog looks at it.
+const PERIOD: Duration = Duration::from_millis(250);
 /// Between the end of a child and the next.
 const PAUSE: Duration = Duration::from_secs(5);
 const LINE_BYTES_MAX: u64 = 1 << 20;
 const DEVICES_MAX: u32 = 256;
 
-type All = BTreeMap<String, Gauges>;
+pub(super) type All = BTreeMap<String, Told>;
+
+/// What NVML says of one device.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Told {
+    pub gauges: Gauges,
+    /// Bytes that each process holds of its memory.
+    pub processes: Vec<(i32, u64)>,
+}
 
 /// What `measure-nvidia` does, until nobody reads it.
 pub fn main() -> i32 {
@@ -64,7 +74,11 @@ fn read(nvml: &Nvml) -> All {
             ecc_uncorrected: nvml.uncorrected_errors(device).ok(),
             throttled_by: nvml.throttle_reasons(device).ok().map(reasons),
         };
-        Some((uuid, gauges))
+        let told = Told {
+            gauges,
+            processes: nvml.processes(device).unwrap_or_default(),
+        };
+        Some((uuid, told))
     });
     devices.collect()
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tenure_api::channel::reading::Gauges;
 
 use super::nvidia::Stream;
-use super::sysfs;
+use super::{ByProcess, sysfs};
 use crate::discover::setting::Setting;
 use crate::discover::{Device, Found};
 
@@ -77,9 +77,21 @@ impl Outside {
             && at.elapsed() < DEADLINE
         {
             let here = all.into_iter().filter(|(uuid, _)| found.device(uuid).is_some());
-            told.extend(here);
+            told.extend(here.map(|(uuid, told)| (uuid, told.gauges)));
         }
         told
+    }
+}
+
+impl Outside {
+    /// What NVIDIA's driver last told of the processes on its devices, and when.
+    pub fn nvidia_processes(&self, found: &Found) -> Option<(Instant, ByProcess)> {
+        if !found.devices.iter().any(|device| device.facts.vendor == "NVIDIA") {
+            return None;
+        }
+        let (at, all) = self.nvidia.read(&self.setting)?;
+        let of_each = all.into_iter().map(|(uuid, told)| (uuid, told.processes));
+        (at.elapsed() < DEADLINE).then(|| (at, of_each.collect()))
     }
 }
 

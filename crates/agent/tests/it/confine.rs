@@ -73,7 +73,7 @@ async fn too_much_memory_ends_only_the_job() {
         RunState::Exited {
             exit_code: None,
             signal: Some(9),
-            by: None
+            by: Some(StopReason::OverLimit)
         }
     );
     let log = bench.log(id, LogStream::Stderr).await;

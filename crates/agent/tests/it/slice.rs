@@ -280,6 +280,50 @@ async fn two_tenants_share_one_device_and_leave_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_running_slice_changes_its_size() {
+    let bench = bench().await;
+    let python = opencl_dir().join("venv/bin/python").display().to_string();
+    let mut spinning = order(&bench, 64, &[&python, "-c", SPIN]);
+    spinning.env.push(("PYOPENCL_NO_CACHE".into(), "1".into()));
+    let id = spinning.allocation;
+    let mut watcher = bench.watch();
+    bench.start(spinning).await;
+    watcher.state(id, is_running).await;
+    let reader = reader(&bench);
+    let now = || {
+        let snapshot = reader.snapshot().unwrap();
+        snapshot.slice(id.0).unwrap().clone()
+    };
+    eventually("it uses the device", || now().counter(Counter::BusyNs) > 0).await;
+    let size = || (now().limit_bytes >> 20, now().weight_per_mille);
+    let hub = bench.hub();
+    let resized = |vram_mib, share| hub.try_resize(bench.node, id, vec![slice(&bench, vram_mib, share)]);
+
+    let refused = resized(4, 300).await.unwrap_err().to_string();
+    assert!(
+        refused.contains("the job uses ") && refused.contains("more than 4 MiB"),
+        "{refused}"
+    );
+    assert_eq!(size(), (64, 500), "nothing changed");
+    resized(32, 200).await.unwrap();
+    assert_eq!(size(), (32, 200));
+    // What was decided holds, whatever is in use.
+    let decided = vec![slice(&bench, 4, 800)];
+    hub.resize(bench.node, id, decided).await.unwrap();
+    eventually("it is in force", || size() == (4, 800)).await;
+    let launches = now().counter(Counter::Launches);
+    eventually("it works on", || now().counter(Counter::Launches) > launches).await;
+    let stranger = hub.try_resize(bench.node, fresh(), vec![slice(&bench, 8, 100)]);
+    assert!(
+        stranger
+            .await
+            .is_err_and(|error| error.to_string().contains("not shared by the job"))
+    );
+    hub.stop(bench.node, id, StopReason::Cancelled, 0).await.unwrap();
+    watcher.state(id, has_ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_guard_no_device() {
     let copy = tempfile::tempdir_in("/srv").unwrap();
     let lonely = copy.path().join("tenure-agent");

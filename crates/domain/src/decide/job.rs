@@ -193,6 +193,10 @@ impl Case<'_> {
                         job: job_id,
                         outcome: Outcome::TimedOut,
                     },
+                    Some(StopReason::OverLimit) => Event::JobEnded {
+                        job: job_id,
+                        outcome: Outcome::OverLimit,
+                    },
                     Some(StopReason::Evicted) => self.attempt_lost(job_id, "it was evicted".into()),
                     None if *exit_code == Some(0) => Event::JobEnded {
                         job: job_id,
@@ -222,6 +226,10 @@ impl Case<'_> {
             Some(StopReason::RunTime) => Event::JobEnded {
                 job: id,
                 outcome: Outcome::TimedOut,
+            },
+            Some(StopReason::OverLimit) => Event::JobEnded {
+                job: id,
+                outcome: Outcome::OverLimit,
             },
             _ if job.attempt >= job.spec.max_attempts => Event::JobEnded {
                 job: id,

@@ -48,6 +48,8 @@ pub enum StopReason {
     Cancelled,
     /// It ran as long as it may.
     RunTime,
+    /// It used more than it was given, or tried to pass its limits by.
+    OverLimit,
     /// Its node went away or was taken out of service; the job returns to the queue.
     Evicted,
 }
@@ -73,6 +75,8 @@ pub enum Outcome {
     Cancelled,
     /// Ended at its run-time limit.
     TimedOut,
+    /// Ended for using more than it was given; its log says of what.
+    OverLimit,
     /// Faults that were not its own used up its attempts.
     GaveUp {
         attempts: u32,
@@ -87,6 +91,7 @@ impl Outcome {
             Outcome::NotStarted { .. } => "not_started",
             Outcome::Cancelled => "cancelled",
             Outcome::TimedOut => "timed_out",
+            Outcome::OverLimit => "over_limit",
             Outcome::GaveUp { .. } => "gave_up",
         }
     }

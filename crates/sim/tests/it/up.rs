@@ -148,7 +148,7 @@ async fn ctrl_c_stops_cleanly_and_a_second_start_has_kept_everything() {
     house.with_agent = true;
     house.start_server().await;
     let token = house.demo_token("acme/research/ada");
-    let (short, long) = (job("echo done"), job("sleep 600"));
+    let (short, long) = (job("echo done"), job("sleep 611"));
     let ada = house.client(&token);
     let short = ada.submit_job(&short, None).await.unwrap().id.to_string();
     let long = ada.submit_job(&long, None).await.unwrap().id.to_string();
@@ -161,7 +161,7 @@ async fn ctrl_c_stops_cleanly_and_a_second_start_has_kept_everything() {
     assert_eq!(house.interrupt_server(), Some(0), "{}", house.log());
     assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
     assert!(
-        !sleeps_600(),
+        !sleeps_611(),
         "the job ended with the server that was told to stop"
     );
     house.start_server().await;
@@ -187,8 +187,8 @@ async fn phase(client: &tenure_api::client::Client, job: &str) -> String {
         .to_owned()
 }
 
-fn sleeps_600() -> bool {
-    let found = Command::new("pgrep").args(["-xf", "sleep 600"]).output().unwrap();
+fn sleeps_611() -> bool {
+    let found = Command::new("pgrep").args(["-xf", "sleep 611"]).output().unwrap();
     found.status.success()
 }
 

@@ -22,6 +22,11 @@ const TEXT: usize = 96;
 /// More GPU instances, or placements of one profile, than any device has.
 const LIST_MAX: u32 = 64;
 
+/// More programs than compute on one device.
+const PROCESSES_MAX: usize = 4096;
+/// `NVML_VALUE_NOT_AVAILABLE`
+const UNKNOWN_BYTES: u64 = u64::MAX;
+
 /// A status other than success.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Failure(pub Status);
@@ -151,6 +156,16 @@ struct Attributes {
     memory_size_mb: c_ulonglong,
 }
 
+/// `nvmlProcessInfo_t` as of `_v3`
+#[repr(C)]
+#[derive(Default, Clone, Copy)]
+struct ProcessInfo {
+    pid: c_uint,
+    used_bytes: c_ulonglong,
+    gpu_instance_id: c_uint,
+    compute_instance_id: c_uint,
+}
+
 /// A kind of GPU instance.
 #[derive(Debug, Clone)]
 pub struct Profile {
@@ -211,6 +226,7 @@ functions! {
     temperature = b"nvmlDeviceGetTemperature" (Handle, c_uint, *mut c_uint);
     power = b"nvmlDeviceGetPowerUsage" (Handle, *mut c_uint);
     energy = b"nvmlDeviceGetTotalEnergyConsumption" (Handle, *mut c_ulonglong);
+    processes = b"nvmlDeviceGetComputeRunningProcesses_v3" (Handle, *mut c_uint, *mut ProcessInfo);
     throttle_reasons = b"nvmlDeviceGetCurrentClocksThrottleReasons" (Handle, *mut c_ulonglong);
     common_ancestor = b"nvmlDeviceGetTopologyCommonAncestor" (Handle, Handle, *mut c_uint);
     link_state = b"nvmlDeviceGetNvLinkState" (Handle, c_uint, *mut c_uint);
@@ -332,6 +348,16 @@ impl Nvml {
 
     pub fn power_mw(&self, of: Handle) -> Answer<u32> {
         self.number(|power| call!(self.power(of, power)))
+    }
+
+    /// Programs that compute on the device and what each holds of its memory, as far as the driver tells.
+    pub fn processes(&self, of: Handle) -> Answer<Vec<(i32, u64)>> {
+        let mut infos = vec![ProcessInfo::default(); PROCESSES_MAX];
+        let mut count = PROCESSES_MAX as c_uint;
+        call!(self.processes(of, &mut count, infos.as_mut_ptr()))?;
+        infos.truncate(count as usize);
+        let known = infos.iter().filter(|info| info.used_bytes != UNKNOWN_BYTES);
+        Ok(known.map(|info| (info.pid as i32, info.used_bytes)).collect())
     }
 
     fn large(&self, get: impl Fn(*mut c_ulonglong) -> Answer<()>) -> Answer<u64> {
