@@ -1,10 +1,12 @@
 //! What this host gives: its devices and the wall around jobs, in lines for people.
 
+use std::io::Write;
+
 use tenure_domain::schedule::hardware::{Hardware, Partitioning, Placement};
 
 use crate::discover::setting::Setting;
 use crate::discover::{self, Device};
-use crate::isolate::{Isolation, guard};
+use crate::isolate::{Isolation, guard, network};
 
 pub fn main() -> i32 {
     let isolation = Isolation::of_this_host();
@@ -12,16 +14,15 @@ pub fn main() -> i32 {
     if let Err(why) = guard::beside_this_program() {
         found.without_guard(&why);
     }
-    println!("cpu: {} thousandths of a core", found.cpu_milli);
-    println!("memory: {} MiB", found.memory_mib);
-    for device in &found.devices {
-        for line in describe(device) {
-            println!("{line}");
-        }
-    }
-    for note in found.notes.iter().chain(&isolation.notes) {
-        println!("{note}");
-    }
+    let mut lines = vec![
+        format!("cpu: {} thousandths of a core", found.cpu_milli),
+        format!("memory: {} MiB", found.memory_mib),
+    ];
+    lines.extend(found.devices.iter().flat_map(describe));
+    lines.extend(found.notes.iter().chain(&isolation.notes).cloned());
+    lines.push(network::of_this_host(isolation.root && isolation.namespaces.own));
+    // Whoever reads may have read enough.
+    let _ = writeln!(std::io::stdout().lock(), "{}", lines.join("\n"));
     0
 }
 

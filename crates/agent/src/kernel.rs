@@ -3,6 +3,7 @@
 //! What rustix offers safely in one call is called directly where it is needed, not here.
 
 mod descriptor;
+mod device_filter;
 mod landlock;
 mod mount;
 
@@ -11,6 +12,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 pub use descriptor::{awaited, other_end, receive_fds, send_fds};
+pub use device_filter::{DeviceRule, filter_devices};
 pub use landlock::{Access, Ruleset, landlock_version};
 pub use mount::{mount_overlay, restrict_mount};
 

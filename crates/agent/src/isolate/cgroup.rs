@@ -24,6 +24,9 @@ struct Place {
     /// A v1 controller; none for the v2 tree that has them all.
     controller: Option<String>,
     dir: PathBuf,
+    /// The v2 tree takes a filter for devices.
+    #[serde(default)]
+    filter: bool,
 }
 
 /// What a job may use.
@@ -57,11 +60,18 @@ impl Cgroups {
                 .unwrap_or_default();
             return match prepare_v2(&root, &root.join(below)) {
                 Ok(dir) => {
-                    notes.push("cgroups: version 2; memory, CPU, processes".to_owned());
+                    let tried = device::try_filter(&dir);
+                    notes.push(match &tried {
+                        Ok(()) => "cgroups: version 2; memory, CPU, processes, devices".to_owned(),
+                        Err(error) => format!(
+                            "cgroups: version 2; memory, CPU, processes; no filter for devices ({error}), a job's own /dev is the wall"
+                        ),
+                    });
                     Cgroups {
                         places: vec![Place {
                             controller: None,
                             dir,
+                            filter: tried.is_ok(),
                         }],
                     }
                 }
@@ -77,6 +87,7 @@ impl Cgroups {
                 Ok(dir) => places.push(Place {
                     controller: Some(controller.to_owned()),
                     dir,
+                    filter: false,
                 }),
                 Err(error) => notes.push(format!("cgroups: no {controller} limit: {error}")),
             }
@@ -104,8 +115,8 @@ impl Cgroups {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
-            if place.controller.as_deref() == Some("devices") {
-                device::only_plain(&dir)?;
+            if let Some(way) = place.devices() {
+                device::only_plain(way, &dir)?;
             }
         }
         Ok(())
@@ -116,8 +127,8 @@ impl Cgroups {
         for place in &self.places {
             let dir = place.dir.join(name);
             place.limit(&dir, limits)?;
-            if place.controller.as_deref() == Some("devices") {
-                device::also(&dir, device_files)?;
+            if let Some(way) = place.devices() {
+                device::also(way, &dir, device_files)?;
             }
         }
         Ok(())
@@ -143,6 +154,14 @@ impl Cgroups {
 }
 
 impl Place {
+    fn devices(&self) -> Option<device::Way> {
+        match self.controller.as_deref() {
+            Some("devices") => Some(device::Way::Files),
+            None if self.filter => Some(device::Way::Filter),
+            _ => None,
+        }
+    }
+
     fn limit(&self, dir: &Path, limits: Limits) -> io::Result<()> {
         let memory = limits
             .memory_mib

@@ -24,6 +24,9 @@ use crate::record::write_synced;
 /// The type of a file that holds a namespace.
 const NAMESPACE_FILES: rustix::fs::FsWord = 0x6e73_6673;
 
+const SHARED: &str = "network: shared with the host, for the agent is not root";
+const EGRESS: &str = "network: one per tenant; egress to public addresses by policy";
+
 /// The networks of this node.
 pub struct Networks {
     dir: PathBuf,
@@ -44,7 +47,7 @@ impl Networks {
     /// None where jobs share the host's network; why is noted.
     pub fn open(state_dir: &Path, root: bool, notes: &mut Vec<String>) -> io::Result<Option<Networks>> {
         if !root {
-            notes.push("network: shared with the host, for the agent is not root".to_owned());
+            notes.push(SHARED.to_owned());
             return Ok(None);
         }
         let dir = state_dir.join("networks");
@@ -72,7 +75,7 @@ impl Networks {
             known: Mutex::new(known),
         };
         notes.push(match &networks.egress {
-            Ok(()) => "network: one per tenant; egress to public addresses by policy".to_owned(),
+            Ok(()) => EGRESS.to_owned(),
             Err(why) => format!("network: one per tenant; no egress: {why}"),
         });
         Ok(Some(networks))
@@ -121,6 +124,28 @@ impl Networks {
             connect(self.host_part, number, &path)?;
         }
         Ok(path)
+    }
+}
+
+/// What networks jobs would get here, for whoever asks before there are any.
+pub fn of_this_host(root: bool) -> String {
+    if !root {
+        return SHARED.to_owned();
+    }
+    let missing = [("ip", "-V"), ("nft", "--version")]
+        .into_iter()
+        .find(|(program, ask)| {
+            let asked = Command::new(program)
+                .arg(ask)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+            !asked.is_ok_and(|status| status.success())
+        });
+    match missing {
+        None => EGRESS.to_owned(),
+        Some((program, _)) => format!("network: one per tenant; no egress: {program} is not installed"),
     }
 }
 

@@ -37,7 +37,11 @@ fn interrupt(mut child: Child, mut said: impl Read) -> (Option<i32>, String) {
     let mut text = String::new();
     said.read_to_string(&mut text).unwrap();
     let code = child.wait().unwrap().code();
-    assert!(asked.elapsed() < Duration::from_secs(10), "{:?}", asked.elapsed());
+    assert!(
+        asked.elapsed() < Duration::from_secs(10),
+        "{:?}: {text}",
+        asked.elapsed()
+    );
     (code, text)
 }
 
