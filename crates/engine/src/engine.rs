@@ -111,28 +111,18 @@ pub trait Engine: Send + Sync {
     /// Changes the size of a running allocation's slices, as was decided. Idempotent.
     async fn resize(
         &self,
-        _node: NodeId,
-        _allocation: AllocationId,
-        _devices: Vec<DeviceSlice>,
-    ) -> Result<(), EngineError> {
-        Err(self.cannot_resize())
-    }
+        node: NodeId,
+        allocation: AllocationId,
+        devices: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError>;
 
     /// The same, before it is decided: refused, and nothing changed, where more is in use than would be left.
     async fn try_resize(
         &self,
-        _node: NodeId,
-        _allocation: AllocationId,
-        _devices: Vec<DeviceSlice>,
-    ) -> Result<(), EngineError> {
-        Err(self.cannot_resize())
-    }
-
-    fn cannot_resize(&self) -> EngineError {
-        EngineError::Refused {
-            why: format!("the {} engine cannot resize what runs", self.name()),
-        }
-    }
+        node: NodeId,
+        allocation: AllocationId,
+        devices: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError>;
 
     /// Reads at most `max` bytes of a log, waiting up to `wait_ms` for the first of them.
     async fn read_log(

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sha2::{Digest as _, Sha256};
-use tenure_api::channel::{LogChunk, LogStream, Order};
+use tenure_api::channel::{DeviceSlice, LogChunk, LogStream, Order};
 use tenure_api::token;
 use tenure_domain::Wish;
 use tenure_domain::id::{AllocationId, NodeId};
@@ -36,6 +36,17 @@ impl Engine for NoEngine {
         Err(EngineError::NotConnected(node))
     }
     async fn release(&self, node: NodeId, _: AllocationId) -> Result<(), EngineError> {
+        Err(EngineError::NotConnected(node))
+    }
+    async fn resize(&self, node: NodeId, _: AllocationId, _: Vec<DeviceSlice>) -> Result<(), EngineError> {
+        Err(EngineError::NotConnected(node))
+    }
+    async fn try_resize(
+        &self,
+        node: NodeId,
+        _: AllocationId,
+        _: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError> {
         Err(EngineError::NotConnected(node))
     }
     async fn read_log(

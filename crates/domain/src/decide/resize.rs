@@ -7,6 +7,7 @@ use crate::id::JobId;
 use crate::refusal::{Code, Refusal};
 use crate::schedule::admit;
 use crate::schedule::allocation::{Allocation, Slice};
+use crate::schedule::place::vram_wanted;
 use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
 use crate::workload::job::{Job, Phase};
@@ -34,10 +35,7 @@ impl Case<'_> {
                 format!("{} is suspended", self.state.tree.title(suspended.id)),
             ));
         }
-        for place in self.state.tree.chain(owner) {
-            place.policy.refuse(&spec, || self.state.tree.title(place.id))?;
-        }
-        let slices = self.slices(allocation, &spec)?;
+        let slices = self.slices(owner, allocation, &spec)?;
         if slices == allocation.slices {
             return Ok(vec![]);
         }
@@ -96,20 +94,17 @@ impl Case<'_> {
         }
     }
 
-    /// The same slices in the new size, if their GPUs have the room.
-    fn slices(&self, allocation: &Allocation, spec: &JobSpec) -> Result<Vec<Slice>, Refusal> {
+    /// The same slices in the new size, if policies allow it and their GPUs have the room.
+    fn slices(&self, owner: ScopeId, allocation: &Allocation, spec: &JobSpec) -> Result<Vec<Slice>, Refusal> {
         let node = self.state.fleet.node(allocation.node);
         let sized = allocation.slices.iter().map(|old| {
             let gpu = node
                 .and_then(|node| node.gpu(old.gpu))
                 .ok_or_else(Refusal::not_found)?;
-            let vram_mib = match spec.demand.vram_mib {
-                0 => gpu.facts.vram_mib,
-                asked => asked,
-            };
+            let vram_mib = vram_wanted(gpu, &spec.demand);
             let compute_permille = spec.demand.compute_permille;
-            let free_vram_mib = gpu.facts.vram_mib - (gpu.used_vram_mib - old.vram_mib);
-            let free_permille = 1000 - (gpu.used_permille - u32::from(old.compute_permille));
+            let free_vram_mib = (gpu.facts.vram_mib + old.vram_mib).saturating_sub(gpu.used_vram_mib);
+            let free_permille = (1000 + u32::from(old.compute_permille)).saturating_sub(gpu.used_permille);
             if vram_mib > free_vram_mib || u32::from(compute_permille) > free_permille {
                 return Err(Refusal::new(
                     Code::NoCapacity,
@@ -126,6 +121,15 @@ impl Case<'_> {
                 compute_permille,
             })
         });
-        sized.collect()
+        let slices: Vec<Slice> = sized.collect::<Result<_, _>>()?;
+        // All of a whole GPU's memory comes with it, asked for or not.
+        let mut with_all = spec.clone();
+        with_all.demand.vram_mib = slices.iter().map(|slice| slice.vram_mib).max().unwrap_or(0);
+        for place in self.state.tree.chain(owner) {
+            place
+                .policy
+                .refuse(&with_all, || self.state.tree.title(place.id))?;
+        }
+        Ok(slices)
     }
 }

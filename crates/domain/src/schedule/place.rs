@@ -192,7 +192,7 @@ fn on_cpu(node: &Node) -> Place {
 }
 
 /// VRAM a demand takes of this GPU: a whole one comes with all of it.
-fn vram_wanted(gpu: &Gpu, demand: &Demand) -> u64 {
+pub(crate) fn vram_wanted(gpu: &Gpu, demand: &Demand) -> u64 {
     if demand.compute_permille == 1000 {
         gpu.facts.vram_mib
     } else {

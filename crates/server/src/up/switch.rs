@@ -4,7 +4,7 @@ use std::sync::{Arc, RwLock};
 
 use async_trait::async_trait;
 use tenure_api::channel::stream::Target;
-use tenure_api::channel::{LogChunk, LogStream, Order};
+use tenure_api::channel::{DeviceSlice, LogChunk, LogStream, Order};
 use tenure_domain::id::{AllocationId, NodeId};
 use tenure_domain::workload::job::StopReason;
 use tenure_engine::{Engine, EngineError, Seen, Stream};
@@ -49,6 +49,24 @@ impl Engine for Switch {
 
     async fn release(&self, node: NodeId, allocation: AllocationId) -> Result<(), EngineError> {
         self.engine(node)?.release(node, allocation).await
+    }
+
+    async fn resize(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        devices: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError> {
+        self.engine(node)?.resize(node, allocation, devices).await
+    }
+
+    async fn try_resize(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        devices: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError> {
+        self.engine(node)?.try_resize(node, allocation, devices).await
     }
 
     async fn read_log(

@@ -165,6 +165,7 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("jobs", At(Scope, "job_read")),
         ("job", At(Job, "job_read")),
         ("stop_job", At(Job, "job_stop")),
+        ("resize_job", At(Job, "job_submit")),
         ("why", At(Job, "job_read")),
         ("logs", At(Job, "job_read")),
         ("attach_job", At(Job, "job_attach")),
@@ -525,6 +526,10 @@ impl Stage<'_> {
             "events" => get(format!("/v1/events?follow=false&scope={target}")),
             "job" => get(format!("/v1/jobs/{target}")),
             "stop_job" => post(format!("/v1/jobs/{target}/stop"), json!({})),
+            "resize_job" => post(
+                format!("/v1/jobs/{target}/resize"),
+                json!({ "compute_permille": 500 }),
+            ),
             "attach_job" | "exec_job" | "port_job" => {
                 let verb = operation.trim_end_matches("_job");
                 get(format!("/v1/jobs/{target}/{verb}"))

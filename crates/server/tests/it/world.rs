@@ -9,7 +9,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tenure_api::channel::stream::{Down, Exit, Target, Up, cost};
-use tenure_api::channel::{LogChunk, LogStream, Order};
+use tenure_api::channel::{DeviceSlice, LogChunk, LogStream, Order};
 use tenure_api::token;
 use tenure_domain::id::{AllocationId, GpuId, NodeId};
 use tenure_domain::ledger::price::Prices;
@@ -45,6 +45,12 @@ impl Engine for NoEngine {
         Ok(())
     }
     async fn release(&self, _: NodeId, _: AllocationId) -> Result<(), EngineError> {
+        Ok(())
+    }
+    async fn resize(&self, _: NodeId, _: AllocationId, _: Vec<DeviceSlice>) -> Result<(), EngineError> {
+        Ok(())
+    }
+    async fn try_resize(&self, _: NodeId, _: AllocationId, _: Vec<DeviceSlice>) -> Result<(), EngineError> {
         Ok(())
     }
     async fn read_log(

@@ -3,6 +3,7 @@
 mod crash;
 mod interrupt;
 mod session;
+mod share;
 mod tidy;
 mod up;
 mod walk;
