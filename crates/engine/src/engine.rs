@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tenure_api::channel::reading::DeviceReading;
 use tenure_api::channel::stream::Target;
 use tenure_api::channel::{AllocationReport, LogChunk, LogStream, Order};
-use tenure_domain::id::{AllocationId, NodeId};
+use tenure_domain::id::{AllocationId, NodeId, VolumeId};
 use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::workload::job::StopReason;
 use tokio::sync::mpsc;
@@ -56,6 +56,11 @@ pub enum Seen {
         whole: bool,
         allocations: Vec<AllocationReport>,
     },
+    /// Nothing of a volume is on the node any more.
+    VolumeErased {
+        node: NodeId,
+        volume: VolumeId,
+    },
     /// The node's lease was renewed: it may run what it has for another term.
     Heartbeat {
         node: NodeId,
@@ -72,6 +77,7 @@ impl Seen {
             Seen::Joined { node, .. }
             | Seen::Inventory { node, .. }
             | Seen::Report { node, .. }
+            | Seen::VolumeErased { node, .. }
             | Seen::Heartbeat { node }
             | Seen::Gone { node } => *node,
         }
@@ -107,6 +113,20 @@ pub trait Engine: Send + Sync {
 
     /// The end is journalled: the node may forget the allocation, but never runs it again. Idempotent.
     async fn release(&self, node: NodeId, allocation: AllocationId) -> Result<(), EngineError>;
+
+    /// A volume that is on the node has this size from now on. Idempotent.
+    async fn grow_volume(&self, _: NodeId, _: VolumeId, _size_mib: u64) -> Result<(), EngineError> {
+        Err(EngineError::Refused {
+            why: format!("the {} engine has no volumes", self.name()),
+        })
+    }
+
+    /// A volume is nobody's any more: its files are to go, and `VolumeErased` says when they have. Idempotent.
+    async fn erase_volume(&self, _: NodeId, _: VolumeId) -> Result<(), EngineError> {
+        Err(EngineError::Refused {
+            why: format!("the {} engine has no volumes", self.name()),
+        })
+    }
 
     /// Reads at most `max` bytes of a log, waiting up to `wait_ms` for the first of them.
     async fn read_log(

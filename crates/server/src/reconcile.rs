@@ -113,6 +113,11 @@ impl Reconciler {
                 self.wish(Actor::Node(node), wish, "an inventory was not taken")
                     .await;
             }
+            Seen::VolumeErased { volume, .. } => {
+                let wish = Wish::NoteVolumeErased { node, volume };
+                self.wish(Actor::Node(node), wish, "an erasure was not taken")
+                    .await;
+            }
             Seen::Report {
                 whole, allocations, ..
             } => self.reported(node, whole, &allocations).await,
@@ -273,6 +278,8 @@ impl Reconciler {
                 grace_s,
             } => self.engine.stop(node, allocation, reason, grace_s).await,
             Step::Release(allocation) => self.engine.release(node, allocation).await,
+            Step::GrowVolume { volume, size_mib } => self.engine.grow_volume(node, volume, size_mib).await,
+            Step::EraseVolume(volume) => self.engine.erase_volume(node, volume).await,
             Step::Observe {
                 allocation,
                 observation,

@@ -335,6 +335,7 @@ impl World {
             cpu_milli: 64_000,
             memory_mib: 64 * 1024,
             gpus: vec![gpu],
+            volume_mib: 1 << 20,
             images: Vec::new(),
         };
         let report = Wish::ReportInventory { node, inventory };
@@ -376,6 +377,7 @@ impl World {
                 cpu_milli,
                 memory_mib: 64 * 1024,
                 gpus: Vec::new(),
+                volume_mib: 1 << 20,
                 images: Vec::new(),
             };
             self.controller
