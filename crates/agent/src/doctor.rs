@@ -5,6 +5,7 @@ use tenure_domain::schedule::hardware::{Hardware, Partitioning, Placement};
 use crate::discover::setting::Setting;
 use crate::discover::{self, Device};
 use crate::isolate::{Isolation, guard};
+use crate::volume;
 
 pub fn main() -> i32 {
     let isolation = Isolation::of_this_host();
@@ -22,6 +23,7 @@ pub fn main() -> i32 {
     for note in found.notes.iter().chain(&isolation.notes) {
         println!("{note}");
     }
+    println!("{}", volume::note(&isolation));
     0
 }
 

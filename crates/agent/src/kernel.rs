@@ -4,6 +4,7 @@
 
 mod descriptor;
 mod landlock;
+mod loop_device;
 mod mount;
 
 use std::ffi::CString;
@@ -12,6 +13,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 pub use descriptor::{awaited, other_end, receive_fds, send_fds};
 pub use landlock::{Access, Ruleset, landlock_version};
+pub use loop_device::{LoopDevice, place_mount, resize_ext4};
 pub use mount::{mount_overlay, restrict_mount};
 
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {

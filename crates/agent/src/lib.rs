@@ -30,6 +30,7 @@ pub mod stop;
 pub mod table;
 pub mod telemetry;
 mod tls;
+pub mod volume;
 
 /// This very program, even after its file was replaced by a newer one.
 pub const PROGRAM: &str = "/proc/self/exe";

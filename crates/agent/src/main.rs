@@ -107,6 +107,9 @@ struct Run {
     /// How long one kernel of a shared slice may run, in seconds
     #[arg(long, default_value_t = 30)]
     kernel_limit_s: u64,
+    /// Space set apart for volumes, in bytes; half of what is free here if not said, none for 0
+    #[arg(long, value_name = "BYTES")]
+    volume_space: Option<u64>,
     #[command(flatten)]
     images: ImageSettings,
     /// How old a key may become before it is changed, in seconds
@@ -206,6 +209,7 @@ fn run_agent(run: Run) -> anyhow::Result<()> {
             guard: guard(run.guard)?,
             kernel_limit: Duration::from_secs(run.kernel_limit_s),
             images: run.images.config(),
+            volume_space: run.volume_space,
             ..NodeConfig::default()
         },
         channel: ChannelConfig {

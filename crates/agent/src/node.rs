@@ -10,14 +10,16 @@ mod seat;
 mod start;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure_api::channel::{AllocationReport, Order, RunState};
-use tenure_domain::id::AllocationId;
+use tenure_domain::id::{AllocationId, VolumeId};
 use tenure_domain::workload::job::StopReason;
+use tokio::sync::watch as watch_channel;
 
 use crate::discover::Found;
 use crate::image::ImageConfig;
@@ -34,6 +36,7 @@ use crate::state_dir::StateDir;
 use crate::stop::StopRequest;
 use crate::table::Table;
 use crate::telemetry::Telemetry;
+use crate::volume::{Erased, Volumes};
 use image::Waiting;
 use release::Tombstones;
 use seat::Seats;
@@ -58,6 +61,8 @@ pub struct NodeConfig {
     pub guard: Option<PathBuf>,
     /// How long one kernel of a shared slice may run.
     pub kernel_limit: Duration,
+    /// Bytes set apart for volumes; half of what is free if not said.
+    pub volume_space: Option<u64>,
 }
 
 impl Default for NodeConfig {
@@ -74,6 +79,7 @@ impl Default for NodeConfig {
             host_dirs: Vec::new(),
             guard: None,
             kernel_limit: Duration::from_secs(30),
+            volume_space: None,
         }
     }
 }
@@ -88,13 +94,20 @@ pub enum Wish {
         grace_s: u32,
     },
     Release(AllocationId),
+    GrowVolume {
+        volume: VolumeId,
+        size_mib: u64,
+    },
+    EraseVolume(VolumeId),
 }
 
 impl Wish {
-    pub fn allocation(&self) -> AllocationId {
+    /// What it is about, for people.
+    pub fn subject(&self) -> String {
         match self {
-            Wish::Start(order) => order.allocation,
-            Wish::Stop { allocation, .. } | Wish::Release(allocation) => *allocation,
+            Wish::Start(order) => order.allocation.to_string(),
+            Wish::Stop { allocation, .. } | Wish::Release(allocation) => allocation.to_string(),
+            Wish::GrowVolume { volume, .. } | Wish::EraseVolume(volume) => volume.to_string(),
         }
     }
 }
@@ -114,6 +127,9 @@ pub struct Node {
     ending: Mutex<()>,
     seats: Arc<Seats>,
     networks: Option<Networks>,
+    pub volumes: Volumes,
+    /// Volumes erased and not yet told of.
+    erased: watch_channel::Sender<BTreeSet<VolumeId>>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -129,11 +145,14 @@ impl Node {
         };
         let mut notes = Vec::new();
         let networks = Networks::open(dir.root(), isolation.root && isolation.namespaces.own, &mut notes)?;
+        let volumes = Volumes::open(dir.root(), config.volume_space, &isolation, &mut notes)?;
         for note in notes {
             tracing::info!("{note}");
         }
         let node = Arc::new(Node {
             networks,
+            volumes,
+            erased: watch_channel::Sender::default(),
             shares: Shares::open(dir.root(), config.kernel_limit)?,
             telemetry: Telemetry::default(),
             ending: Mutex::default(),
@@ -179,7 +198,23 @@ impl Node {
                 grace_s,
             } => self.stop(allocation, StopRequest { reason, grace_s }),
             Wish::Release(allocation) => self.release(allocation),
+            Wish::GrowVolume { volume, size_mib } => self.volumes.grow(volume, size_mib),
+            Wish::EraseVolume(volume) => {
+                // In use it is said again, until it is not.
+                if self.volumes.erase(volume)? == Erased::Gone {
+                    self.erased.send_modify(|erased| drop(erased.insert(volume)));
+                }
+                Ok(())
+            }
         }
+    }
+
+    /// Waits for volumes that were erased and gives them, once.
+    pub async fn erased_volumes(&self) -> BTreeSet<VolumeId> {
+        let mut news = self.erased.subscribe();
+        // Cannot end: the sender is here.
+        let _ = news.wait_for(|erased| !erased.is_empty()).await;
+        self.erased.send_replace(BTreeSet::new())
     }
 
     /// Takes slices of what has ended off their devices, and what dead processes left on the others.

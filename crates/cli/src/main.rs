@@ -52,6 +52,7 @@ mod terminal;
 mod top;
 mod units;
 mod up;
+mod volume;
 mod whoami;
 
 use std::process::ExitCode;

@@ -19,3 +19,4 @@ mod slice;
 mod stop;
 mod sysfs;
 mod telemetry;
+mod volume;

@@ -430,8 +430,8 @@ impl Stage<'_> {
                 );
                 let id = made.await.id();
                 if relation == Deleted {
-                    let removed = self.world.delete(&self.world.owner, &format!("/v1/volumes/{id}"));
-                    assert_eq!(removed.await.status, 204);
+                    let path = format!("/v1/volumes/{id}");
+                    assert_eq!(self.world.delete(&self.world.owner, &path).await.status, 204);
                 }
                 id
             }

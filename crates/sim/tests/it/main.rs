@@ -5,4 +5,5 @@ mod interrupt;
 mod session;
 mod tidy;
 mod up;
+mod volume;
 mod walk;
