@@ -202,7 +202,9 @@ impl Node {
             Wish::EraseVolume(volume) => {
                 // In use it is said again, until it is not.
                 if self.volumes.erase(volume)? == Erased::Gone {
-                    self.erased.send_modify(|erased| drop(erased.insert(volume)));
+                    self.erased.send_modify(|erased| {
+                        erased.insert(volume);
+                    });
                 }
                 Ok(())
             }

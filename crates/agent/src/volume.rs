@@ -6,6 +6,7 @@
 //! so an agent that dies forgets nothing. Deliberately absent: whose a volume is, and how many there may be (the
 //! server), and copies on other nodes.
 
+mod grow;
 mod make;
 
 use std::fs::{self, DirBuilder, File};
@@ -20,8 +21,7 @@ use tenure_domain::id::VolumeId;
 use tenure_domain::storage::volume::MIN_SIZE_MIB;
 
 use crate::isolate::Isolation;
-use crate::kernel::{self, LoopDevice};
-use make::BLOCK;
+use crate::kernel::LoopDevice;
 
 const MIB: u64 = 1 << 20;
 const GIB_IN_MIB: u64 = 1024;
@@ -153,12 +153,17 @@ impl Volumes {
             }
             make::image(&self.dir, &path, volume.size_mib * MIB, user_id)?;
         }
-        let mounted = fit(&path, volume.size_mib * MIB)?;
+        let image = open(&path)?;
+        if let Err(error) = grow::to(&path, &image, volume.size_mib * MIB) {
+            // What it holds is there all the same; the job finds it smaller.
+            tracing::warn!(volume = %volume.id, %error, "a volume did not grow");
+        }
+        let device = LoopDevice::of(&image)?;
         if new {
             // Its owner did not make it and cannot use it; a repair of the file system makes it anew.
-            let _ = rustix::fs::unlinkat(&mounted.1, "lost+found", rustix::fs::AtFlags::REMOVEDIR);
+            let _ = rustix::fs::unlinkat(device.root()?, "lost+found", rustix::fs::AtFlags::REMOVEDIR);
         }
-        mounted.0.mount_ext4(volume.read_only)
+        device.mount_ext4(volume.read_only)
     }
 
     /// Gives a volume that is here its new size, whether or not jobs use it.
@@ -168,7 +173,7 @@ impl Volumes {
         if !path.exists() {
             return Ok(());
         }
-        fit(&path, size_mib * MIB).map(drop)
+        grow::to(&path, &open(&path)?, size_mib * MIB)
     }
 
     /// Erases what is here of a volume, unless a job still has it.
@@ -189,28 +194,8 @@ impl Volumes {
     }
 }
 
-/// The image's device, and the root of its file system, which fills `bytes`. Never less than it did.
-fn fit(path: &Path, bytes: u64) -> io::Result<(LoopDevice, OwnedFd)> {
-    let image = File::options().read(true).write(true).open(path)?;
-    let grows = image.metadata()?.len() < bytes;
-    if grows {
-        image.set_len(bytes)?;
-        image.sync_all()?;
-    }
-    let device = LoopDevice::of(&image)?;
-    if grows {
-        device.refresh()?;
-    }
-    let mount = device.mount_ext4(false)?;
-    let root = rustix::fs::openat(
-        &mount,
-        ".",
-        rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
-        rustix::fs::Mode::empty(),
-    )?;
-    // Also when the file has its size: an agent may have died between the two.
-    kernel::resize_ext4(&root, image.metadata()?.len() / BLOCK)?;
-    Ok((device, root))
+fn open(image: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).open(image)
 }
 
 /// Whether this host can have volumes at all; tried with a small one at `dir`.
@@ -223,7 +208,7 @@ fn lacking(dir: &Path, isolation: &Isolation) -> Result<(), String> {
     }
     let probe = dir.join(format!("probe-{}.{}", std::process::id(), make::DRAFT));
     let tried = make::filesystem(&probe, MIN_SIZE_MIB * MIB, 0)
-        .and_then(|()| fit(&probe, (MIN_SIZE_MIB + 1) * MIB))
+        .and_then(|()| LoopDevice::of(&open(&probe)?)?.mount_ext4(false))
         .map_err(|error| format!("a file could not be mounted: {error}"));
     let _ = fs::remove_file(&probe);
     tried.map(drop)

@@ -139,6 +139,16 @@ impl LoopDevice {
     }
 }
 
+impl LoopDevice {
+    /// The root directory of the ext4 on it.
+    pub fn root(&self) -> io::Result<OwnedFd> {
+        use rustix::fs::{Mode, OFlags, openat};
+        let mount = self.mount_ext4(false)?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(openat(&mount, ".", flags, Mode::empty())?)
+    }
+}
+
 /// The encodings of a device's numbers by the kernel (12 and 20 bits) and by the C library.
 fn is_same_device(told: u64, known: u64) -> bool {
     let (major, minor) = (libc::major(known), libc::minor(known));

@@ -12,8 +12,8 @@ pub(super) const BLOCK: u64 = 4096;
 const MKFS: &str = "mkfs.ext4";
 /// Says where it is, when it is not where it always is.
 const MKFS_VARIABLE: &str = "TENURE_MKFS";
-/// Where it is when the agent's own PATH does not say.
-const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
+/// Where tools are, whatever the agent's own PATH says.
+pub(super) const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
 
 /// Removes what an older agent left half made.
 pub(super) fn clear(dir: &Path) -> io::Result<()> {
