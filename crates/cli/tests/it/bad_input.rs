@@ -209,7 +209,9 @@ fn the_command_stands_after_two_dashes() {
     tenure
         .run(&["run", "true"])
         .expect(2, "unexpected argument 'true'");
-    tenure.run(&["run", "--", ""]).expect(2, "a job needs a command");
+    tenure
+        .run(&["run", "--", ""])
+        .expect(2, "a command begins with a program");
     tenure.run(&["run", "--", "--", "-x", "--name"]).expect(5, "");
 }
 

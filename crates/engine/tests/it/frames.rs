@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_api::channel::{AllocationReport, FromAgent, MAX_REPORTS, RunState};
+use tenure_api::channel::{AllocationReport, FromAgent, MAX_REPORTS, RunState, VERSION};
 use tenure_domain::id::AllocationId;
 use tenure_engine::Seen;
 use tenure_engine::conformance::Watcher;
@@ -17,6 +17,7 @@ fn frame(version: &str, number: &str, message: &str) -> String {
 async fn bad_frames_end_the_connection_and_change_nothing() {
     let house = House::new().await;
     let card = house.node(1).await;
+    let now = &VERSION.to_string();
     let beat = r#"{"heartbeat":{"sent_ms":1}}"#;
     let alc = AllocationId(7);
     let report = |ran: &str| {
@@ -44,63 +45,63 @@ async fn bad_frames_end_the_connection_and_change_nothing() {
         ("version 2^32", frame("4294967296", "2", beat), "bad_frame"),
         (
             "another version with unknown words",
-            frame("2", "2", r#"{"sing":{}}"#),
+            frame(&(VERSION + 1).to_string(), "2", r#"{"sing":{}}"#),
             "version",
         ),
-        ("replayed", frame("1", "1", beat), "bad_frame"),
-        ("ahead of its time", frame("1", "3", beat), "bad_frame"),
+        ("replayed", frame(now, "1", beat), "bad_frame"),
+        ("ahead of its time", frame(now, "3", beat), "bad_frame"),
         (
             "number 2^64",
-            frame("1", "18446744073709551616", beat),
+            frame(now, "18446744073709551616", beat),
             "bad_frame",
         ),
-        ("number negative", frame("1", "-1", beat), "bad_frame"),
-        ("unknown word", frame("1", "2", r#"{"sing":{}}"#), "bad_frame"),
+        ("number negative", frame(now, "-1", beat), "bad_frame"),
+        ("unknown word", frame(now, "2", r#"{"sing":{}}"#), "bad_frame"),
         (
             "unknown field",
-            frame("1", "2", r#"{"heartbeat":{"sent_ms":1,"x":2}}"#),
+            frame(now, "2", r#"{"heartbeat":{"sent_ms":1,"x":2}}"#),
             "bad_frame",
         ),
         (
             "a field twice",
-            frame("1", "2", r#"{"heartbeat":{"sent_ms":1,"sent_ms":2}}"#),
+            frame(now, "2", r#"{"heartbeat":{"sent_ms":1,"sent_ms":2}}"#),
             "bad_frame",
         ),
-        ("depth 10,000", frame("1", "2", &deep), "bad_frame"),
-        ("run time NaN", frame("1", "2", &report("NaN")), "bad_frame"),
-        ("run time negative", frame("1", "2", &report("-1")), "bad_frame"),
-        ("run time 1e400", frame("1", "2", &report("1e400")), "bad_frame"),
+        ("depth 10,000", frame(now, "2", &deep), "bad_frame"),
+        ("run time NaN", frame(now, "2", &report("NaN")), "bad_frame"),
+        ("run time negative", frame(now, "2", &report("-1")), "bad_frame"),
+        ("run time 1e400", frame(now, "2", &report("1e400")), "bad_frame"),
         (
             "run time 2^64",
-            frame("1", "2", &report("18446744073709551616")),
+            frame(now, "2", &report("18446744073709551616")),
             "bad_frame",
         ),
         (
             "run time 2^64-1",
-            frame("1", "2", &report("18446744073709551615")),
+            frame(now, "2", &report("18446744073709551615")),
             "invalid_report",
         ),
-        ("too many reports", frame("1", "2", &many), "invalid_report"),
+        ("too many reports", frame(now, "2", &many), "invalid_report"),
         (
             "no CPU",
-            frame("1", "2", &inventory("0", "1")),
+            frame(now, "2", &inventory("0", "1")),
             "invalid_inventory",
         ),
         (
             "no VRAM",
-            frame("1", "2", &inventory("1", "0")),
+            frame(now, "2", &inventory("1", "0")),
             "invalid_inventory",
         ),
         (
             "VRAM 2^63",
-            frame("1", "2", &inventory("1", "9223372036854775808")),
+            frame(now, "2", &inventory("1", "9223372036854775808")),
             "invalid_inventory",
         ),
-        ("VRAM NaN", frame("1", "2", &inventory("1", "NaN")), "bad_frame"),
+        ("VRAM NaN", frame(now, "2", &inventory("1", "NaN")), "bad_frame"),
         (
             "a second hello",
             frame(
-                "1",
+                now,
                 "2",
                 r#"{"hello":{"agent_version":"0","boot_id":"b","uptime_ms":1}}"#,
             ),
@@ -108,23 +109,23 @@ async fn bad_frames_end_the_connection_and_change_nothing() {
         ),
         (
             "a join",
-            frame("1", "2", r#"{"join":{"token":"t","name":"n","csr_pem":"c"}}"#),
+            frame(now, "2", r#"{"join":{"token":"t","name":"n","csr_pem":"c"}}"#),
             "unexpected",
         ),
         (
             "an answer nobody asked for",
-            frame("1", "2", r#"{"log":{"request":9,"chunk":{"Err":"x"}}}"#),
+            frame(now, "2", r#"{"log":{"request":9,"chunk":{"Err":"x"}}}"#),
             "unexpected",
         ),
         (
             "a rotation to nothing",
-            frame("1", "2", r#"{"rotate":{"csr_pem":"x"}}"#),
+            frame(now, "2", r#"{"rotate":{"csr_pem":"x"}}"#),
             "invalid_request",
         ),
         (
             "parts of what is not whole",
             frame(
-                "1",
+                now,
                 "2",
                 r#"{"report":{"whole":false,"more":true,"allocations":[]}}"#,
             ),
@@ -133,7 +134,7 @@ async fn bad_frames_end_the_connection_and_change_nothing() {
         (
             "busier than the whole",
             frame(
-                "1",
+                now,
                 "2",
                 r#"{"readings":{"devices":[{"uuid":"u","gauges":{"busy_permille":1001}}]}}"#,
             ),
@@ -142,7 +143,7 @@ async fn bad_frames_end_the_connection_and_change_nothing() {
         (
             "readings of more devices than a message carries",
             frame(
-                "1",
+                now,
                 "2",
                 &format!(
                     r#"{{"readings":{{"devices":[{}]}}}}"#,

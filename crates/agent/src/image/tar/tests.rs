@@ -1,3 +1,5 @@
+//! What is read back as written, and what is refused.
+
 use super::write::{archive, file, member, seal};
 use super::*;
 
