@@ -388,7 +388,12 @@ fn a_job_that_starts_again_goes_back_to_its_volumes() {
     let here = node(&mut world, "disk", 1000);
     create(&mut world, ada, home, "data", 600).expect("a volume");
     let job = world.submit(ada, with(&["data"])).expect("taken");
-    node(&mut world, "other", 100_000);
+    // A tighter fit, which it would go to without its volume.
+    let other = Inventory {
+        volume_mib: 100_000,
+        ..inventory(2000, 8000, vec![])
+    };
+    world.node("other", other);
     world.observe(job, Observation::Vanished).expect("noted");
     world.schedule();
     assert_eq!(world.allocation(job).map(|(_, node)| node), Some(here));
