@@ -10,7 +10,7 @@ use tenure_domain::id::{AllocationId, Ids, JobId, KeyId, NodeId, SecretId, Tenan
 use tenure_domain::ledger::price::ClassPrice;
 use tenure_domain::meter::{Amounts, Meter, Of, Resource};
 use tenure_domain::schedule::fleet::{Inventory, NodeStatus};
-use tenure_domain::storage::volume::VolumeUse;
+use tenure_domain::storage::volume::{Volume, VolumeUse};
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::Role;
@@ -276,8 +276,20 @@ impl Run {
                 size_mib,
                 revision: None,
             },
-            5 => Wish::RemoveVolume { volume },
+            5 => {
+                // One that its node has to erase, where there is one that nobody uses.
+                let volumes = &self.world.state.volumes;
+                let idle = |volume: &&Volume| {
+                    volume.node.is_some() && !volume.removed && volumes.jobs_of(volume.id).next().is_none()
+                };
+                let bound = volumes.iter().find(idle);
+                Wish::RemoveVolume {
+                    volume: bound.map_or(volume, |bound| bound.id),
+                }
+            }
             _ => {
+                let removed = self.world.state.volumes.iter().find(|volume| volume.removed);
+                let volume = removed.map_or(volume, |removed| removed.id);
                 let node = self
                     .world
                     .state
