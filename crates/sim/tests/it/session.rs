@@ -188,10 +188,11 @@ fn noise(length: usize) -> Vec<u8> {
     .collect()
 }
 
-fn any_process_with(mark: &str) -> bool {
+/// A process with just these arguments: whoever asked for it has them among its own.
+fn any_process(arguments: &str) -> bool {
     let entries = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let mut lines = entries.map(|entry| std::fs::read(entry.path().join("cmdline")).unwrap_or_default());
-    lines.any(|line| text(&line).replace('\0', " ").contains(mark))
+    lines.any(|line| text(&line).replace('\0', " ").trim_end() == arguments)
 }
 
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
@@ -266,9 +267,9 @@ async fn a_terminal_is_as_large_as_ours_and_keys_reach_the_program() {
     });
     // Ctrl-C ends what is in front, not the session.
     terminal.types("sleep 4721\n");
-    eventually("it sleeps", || any_process_with("sleep 4721"));
+    eventually("it sleeps", || any_process("sleep 4721"));
     terminal.types("\x03");
-    eventually("it is ended", || !any_process_with("sleep 4721"));
+    eventually("it is ended", || !any_process("sleep 4721"));
     terminal.types("exit 9\n");
     assert_eq!(terminal.ends(), Some(9));
 }
@@ -341,10 +342,10 @@ async fn a_killed_command_leaves_nothing_and_a_jobs_end_ends_its_sessions() {
         .stdin(Stdio::null())
         .spawn()
         .unwrap();
-    eventually("it runs", || any_process_with("sleep 4722"));
+    eventually("it runs", || any_process("sleep 4722"));
     child.kill().unwrap();
     child.wait().unwrap();
-    eventually("it is gone", || !any_process_with("sleep 4722"));
+    eventually("it is gone", || !any_process("sleep 4722"));
     eventually("its end is noted", || stage.journalled().contains("SessionEnded"));
 
     let mut inside = stage
@@ -356,7 +357,7 @@ async fn a_killed_command_leaves_nothing_and_a_jobs_end_ends_its_sessions() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    eventually("it runs", || any_process_with("sleep 4723"));
+    eventually("it runs", || any_process("sleep 4723"));
     assert!(
         stage
             .tenure(ADA, &["stop", &stage.job])
@@ -368,5 +369,5 @@ async fn a_killed_command_leaves_nothing_and_a_jobs_end_ends_its_sessions() {
     let mut said = String::new();
     inside.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(said.contains("the job ended"), "{said}");
-    eventually("nothing is left", || !any_process_with("sleep 4723"));
+    eventually("nothing is left", || !any_process("sleep 4723"));
 }

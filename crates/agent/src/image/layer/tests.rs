@@ -1,3 +1,5 @@
+//! Layers in every form they come in.
+
 use std::io::Write;
 
 use super::super::tar::write::{archive, file};

@@ -1,3 +1,5 @@
+//! Trees as their layers make them, hostile ones included.
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
