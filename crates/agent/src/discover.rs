@@ -104,6 +104,7 @@ impl Found {
             memory_mib: self.memory_mib,
             gpus: self.devices.iter().map(|device| device.facts.clone()).collect(),
             images: Vec::new(),
+            volume_mib: 0,
         }
     }
 }

@@ -7,6 +7,7 @@ use tenure_domain::schedule::hardware::{Hardware, Partitioning, Placement};
 use crate::discover::setting::Setting;
 use crate::discover::{self, Device};
 use crate::isolate::{Isolation, guard, network};
+use crate::volume;
 
 pub fn main() -> i32 {
     let isolation = Isolation::of_this_host();
@@ -21,6 +22,7 @@ pub fn main() -> i32 {
     lines.extend(found.devices.iter().flat_map(describe));
     lines.extend(found.notes.iter().chain(&isolation.notes).cloned());
     lines.push(network::of_this_host(isolation.root && isolation.namespaces.own));
+    lines.push(volume::note(&isolation));
     // Whoever reads may have read enough.
     let _ = writeln!(std::io::stdout().lock(), "{}", lines.join("\n"));
     0

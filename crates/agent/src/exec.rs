@@ -64,8 +64,8 @@ struct Ready {
 /// What the agent gave.
 struct Given {
     sealed: std::fs::File,
-    /// The tenant's network; none leaves the job the host's.
-    network: Option<OwnedFd>,
+    /// Mounts of its volumes, in their order; then the tenant's network, without which the job has the host's.
+    rest: Vec<OwnedFd>,
 }
 
 /// What the thin parent holds while the job runs.
@@ -90,7 +90,7 @@ fn sit(seat: Seat) -> io::Result<()> {
         }
         let launch = fds.next().map(|sealed| Given {
             sealed: sealed.into(),
-            network: fds.next(),
+            rest: fds.collect(),
         });
         Ok(launch.map(|given| (ready, given, PathBuf::from(OsString::from_vec(dir)))))
     });
@@ -249,7 +249,7 @@ impl Run {
         // It may have failed to build its walls, and says so where failures are said.
         let here = std::env::current_dir()?;
         let fds: Vec<_> = std::iter::once(given.sealed.as_fd())
-            .chain(given.network.as_ref().map(AsFd::as_fd))
+            .chain(given.rest.iter().map(AsFd::as_fd))
             .collect();
         let _ = kernel::send_fds(&to_init, here.as_os_str().as_bytes(), &fds);
         // A terminal is made inside, where its name means something; without one, it failed and says so itself.

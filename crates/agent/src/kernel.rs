@@ -5,6 +5,7 @@
 mod descriptor;
 mod device_filter;
 mod landlock;
+mod loop_device;
 mod mount;
 
 use std::ffi::CString;
@@ -14,6 +15,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 pub use descriptor::{awaited, other_end, receive_fds, send_fds};
 pub use device_filter::{DeviceRule, filter_devices};
 pub use landlock::{Access, Ruleset, landlock_version};
+pub use loop_device::{LoopDevice, place_mount, resize_ext4};
 pub use mount::{mount_overlay, restrict_mount};
 
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {

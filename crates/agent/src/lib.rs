@@ -30,6 +30,7 @@ pub mod stop;
 pub mod table;
 pub mod telemetry;
 mod tls;
+pub mod volume;
 pub mod watchdog;
 
 /// This very program, even after its file was replaced by a newer one.

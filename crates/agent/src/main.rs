@@ -111,6 +111,9 @@ struct Run {
     /// than its slice and this is ended
     #[arg(long, default_value_t = 640)]
     context_mib: u64,
+    /// Space set apart for volumes, in bytes; half of what is free here if not said, none for 0
+    #[arg(long, value_name = "BYTES")]
+    volume_space: Option<u64>,
     #[command(flatten)]
     images: ImageSettings,
     /// How old a key may become before it is changed, in seconds
@@ -211,6 +214,7 @@ fn run_agent(run: Run) -> anyhow::Result<()> {
             kernel_limit: Duration::from_secs(run.kernel_limit_s),
             context_bytes: run.context_mib << 20,
             images: run.images.config(),
+            volume_space: run.volume_space,
             ..NodeConfig::default()
         },
         channel: ChannelConfig {

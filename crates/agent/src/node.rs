@@ -10,14 +10,16 @@ mod seat;
 mod start;
 mod watch;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tenure_api::channel::{AllocationReport, DeviceSlice, Order, RunState};
-use tenure_domain::id::AllocationId;
+use tenure_domain::id::{AllocationId, VolumeId};
 use tenure_domain::workload::job::StopReason;
+use tokio::sync::watch as watch_channel;
 
 use crate::discover::Found;
 use crate::discover::setting::Setting;
@@ -35,6 +37,7 @@ use crate::state_dir::StateDir;
 use crate::stop::StopRequest;
 use crate::table::Table;
 use crate::telemetry::Telemetry;
+use crate::volume::{Erased, Volumes};
 use crate::watchdog::{self, Jobs, Watchdog};
 use image::Waiting;
 use release::Tombstones;
@@ -62,6 +65,8 @@ pub struct NodeConfig {
     pub kernel_limit: Duration,
     /// What a driver takes of a device for each process, beside what the process asks for.
     pub context_bytes: u64,
+    /// Bytes set apart for volumes; half of what is free if not said.
+    pub volume_space: Option<u64>,
 }
 
 impl Default for NodeConfig {
@@ -79,6 +84,7 @@ impl Default for NodeConfig {
             guard: None,
             kernel_limit: Duration::from_secs(30),
             context_bytes: 640 << 20,
+            volume_space: None,
         }
     }
 }
@@ -98,15 +104,22 @@ pub enum Wish {
         allocation: AllocationId,
         devices: Vec<DeviceSlice>,
     },
+    GrowVolume {
+        volume: VolumeId,
+        size_mib: u64,
+    },
+    EraseVolume(VolumeId),
 }
 
 impl Wish {
-    pub fn allocation(&self) -> AllocationId {
+    /// What it is about, for people.
+    pub fn subject(&self) -> String {
         match self {
-            Wish::Start(order) => order.allocation,
+            Wish::Start(order) => order.allocation.to_string(),
             Wish::Stop { allocation, .. } | Wish::Release(allocation) | Wish::Resize { allocation, .. } => {
-                *allocation
+                allocation.to_string()
             }
+            Wish::GrowVolume { volume, .. } | Wish::EraseVolume(volume) => volume.to_string(),
         }
     }
 }
@@ -127,6 +140,9 @@ pub struct Node {
     ending: Mutex<()>,
     seats: Arc<Seats>,
     networks: Option<Networks>,
+    pub volumes: Volumes,
+    /// Volumes erased and not yet told of.
+    erased: watch_channel::Sender<BTreeSet<VolumeId>>,
     runtime: tokio::runtime::Handle,
 }
 
@@ -142,11 +158,14 @@ impl Node {
         };
         let mut notes = Vec::new();
         let networks = Networks::open(dir.root(), isolation.root && isolation.namespaces.own, &mut notes)?;
+        let volumes = Volumes::open(dir.root(), config.volume_space, &isolation, &mut notes)?;
         for note in notes {
             tracing::info!("{note}");
         }
         let node = Arc::new(Node {
             networks,
+            volumes,
+            erased: watch_channel::Sender::default(),
             shares: Shares::open(dir.root(), config.kernel_limit)?,
             telemetry: Telemetry::default(),
             watchdog: Watchdog::new(Setting::from_environment().root, config.context_bytes),
@@ -204,7 +223,25 @@ impl Node {
             }
             Wish::Release(allocation) => self.release(allocation),
             Wish::Resize { allocation, devices } => self.shares.resize(allocation, &devices),
+            Wish::GrowVolume { volume, size_mib } => self.volumes.grow(volume, size_mib),
+            Wish::EraseVolume(volume) => {
+                // In use it is said again, until it is not.
+                if self.volumes.erase(volume)? == Erased::Gone {
+                    self.erased.send_modify(|erased| {
+                        erased.insert(volume);
+                    });
+                }
+                Ok(())
+            }
         }
+    }
+
+    /// Waits for volumes that were erased and gives them, once.
+    pub async fn erased_volumes(&self) -> BTreeSet<VolumeId> {
+        let mut news = self.erased.subscribe();
+        // Cannot end: the sender is here.
+        let _ = news.wait_for(|erased| !erased.is_empty()).await;
+        self.erased.send_replace(BTreeSet::new())
     }
 
     /// Takes slices of what has ended off their devices, and what dead processes left on the others.

@@ -193,6 +193,7 @@ async fn look_around(
     let whole = !found.incomplete;
     let mut told = found.inventory();
     told.images.clone_from(&inventory.borrow().images);
+    told.volume_mib = node.volumes.space_mib();
     node.set_found(Arc::new(found));
     tell(inventory, told);
     tell_images(node, inventory).await;

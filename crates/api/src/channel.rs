@@ -11,7 +11,7 @@ pub mod stream;
 pub mod reading;
 
 use serde::{Deserialize, Serialize};
-use tenure_domain::id::{AllocationId, JobId, NodeId};
+use tenure_domain::id::{AllocationId, JobId, NodeId, VolumeId};
 use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::tenancy::policy::Network;
 use tenure_domain::workload::job::StopReason;
@@ -87,6 +87,10 @@ pub enum FromAgent {
         request: u64,
         done: Result<(), String>,
     },
+    /// Nothing of the volume is here any more.
+    VolumeErased {
+        volume: VolumeId,
+    },
     /// What was measured of these devices just now. Left out when the connection is slow.
     Readings {
         devices: Vec<DeviceReading>,
@@ -138,6 +142,15 @@ pub enum FromServer {
         allocation: AllocationId,
         devices: Vec<DeviceSlice>,
     },
+    /// The volume is to have this size now, also while jobs use it. Said of one that is not here, it means nothing.
+    GrowVolume {
+        volume: VolumeId,
+        size_mib: u64,
+    },
+    /// The volume is nobody's any more: its files are to go. Answered by `VolumeErased`, as often as it is said.
+    EraseVolume {
+        volume: VolumeId,
+    },
     /// Asks for a piece of a log; `wait_ms` waits for more at the end.
     ReadLog {
         request: u64,
@@ -177,6 +190,8 @@ pub struct Order {
     /// The files the job sees instead of the host's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Box<ImageOrder>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeOrder>,
     pub devices: Vec<DeviceSlice>,
     pub cpu_milli: u32,
     pub memory_mib: u64,
@@ -202,6 +217,17 @@ pub struct ImageOrder {
     /// `user:password` for the image's registry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<SecretText>,
+}
+
+/// A volume the job sees at `/volumes/NAME`, made if the node has it not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VolumeOrder {
+    pub id: VolumeId,
+    pub name: String,
+    pub size_mib: u64,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
 }
 
 /// A part of one device, by the vendor's own identity of it.

@@ -27,6 +27,7 @@ use crate::v1::page::Page;
 use crate::v1::platform::Health;
 use crate::v1::scope::{CreateSubscriber, CreateTenant, CreateUser, MoveScope, ScopeView, SetIdentity};
 use crate::v1::secret::{SecretView, SetSecret};
+use crate::v1::volume::{CreateVolume, GrowVolume, VolumeQuery, VolumeView};
 
 /// How long a whole answer may take; streams have no such end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -337,6 +338,27 @@ impl Client {
 
     pub async fn submit_job(&self, body: &SubmitJob, key: Option<&str>) -> Answer<JobView> {
         self.change(Method::POST, "/v1/jobs", body, key).await
+    }
+
+    pub async fn volumes(&self, query: &VolumeQuery) -> Answer<Page<VolumeView>> {
+        self.query("/v1/volumes", query).await
+    }
+
+    pub async fn volume(&self, volume: &str) -> Answer<VolumeView> {
+        self.get(&format!("/v1/volumes/{volume}")).await
+    }
+
+    pub async fn create_volume(&self, body: &CreateVolume, key: Option<&str>) -> Answer<VolumeView> {
+        self.change(Method::POST, "/v1/volumes", body, key).await
+    }
+
+    pub async fn grow_volume(&self, volume: &str, body: &GrowVolume) -> Answer<VolumeView> {
+        self.change(Method::POST, &format!("/v1/volumes/{volume}/grow"), body, None)
+            .await
+    }
+
+    pub async fn remove_volume(&self, volume: &str) -> Answer<()> {
+        self.done(Method::DELETE, &format!("/v1/volumes/{volume}")).await
     }
 
     pub async fn jobs(&self, query: &JobQuery) -> Answer<Page<JobView>> {

@@ -18,3 +18,4 @@ pub mod scope;
 pub mod secret;
 pub mod session;
 pub mod time;
+pub mod volume;

@@ -8,7 +8,7 @@ use crate::context::{Context, Globals};
 use crate::refusal::Failure;
 use crate::{
     apply, attach, budget, completion, cost, doctor, event, exec, gpu, job, journal, login, logs, node,
-    policy, port, price, quota, resize, role, rule, run, scope, secret, sku, top, up, whoami,
+    policy, port, price, quota, resize, role, rule, run, scope, secret, sku, top, up, volume, whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs
@@ -93,6 +93,9 @@ pub enum Command {
     /// Secrets for jobs
     #[command(subcommand)]
     Secret(secret::Command),
+    /// Space in which jobs keep files between runs
+    #[command(subcommand)]
+    Volume(volume::Command),
     /// The price list
     #[command(subcommand)]
     Price(price::Command),
@@ -149,6 +152,7 @@ impl Command {
             Command::Policy(command) => command.run(context).await,
             Command::Rules(command) => command.run(context).await,
             Command::Secret(command) => command.run(context).await,
+            Command::Volume(command) => command.run(context).await,
             Command::Price(command) => command.run(context).await,
             Command::Sku(command) => command.run(context).await,
             Command::Node(command) => command.run(context).await,

@@ -9,6 +9,7 @@ use clap_complete::aot::{Shell, generate};
 use tenure_api::client::Client;
 use tenure_api::v1::gpu::{DeviceView, GpuQuery};
 use tenure_api::v1::job::{JobQuery, JobView};
+use tenure_api::v1::volume::{VolumeQuery, VolumeView};
 
 use crate::args::Cli;
 use crate::context::{Context, Globals};
@@ -60,6 +61,11 @@ pub fn complete_gpus(current: &OsStr) -> Vec<CompletionCandidate> {
     offered(current, gpus())
 }
 
+/// The volumes the user's jobs may name.
+pub fn complete_volumes(current: &OsStr) -> Vec<CompletionCandidate> {
+    offered(current, volumes())
+}
+
 /// Ids that begin, or whose names begin, as what was typed. A shell waits for this at every key, so it gives up soon and
 /// quietly.
 fn offered(
@@ -97,6 +103,16 @@ async fn live_jobs() -> Option<Vec<(String, String)>> {
     };
     let page = client()?.jobs(&query).await.ok()?;
     let named = |job: JobView| (job.id.to_string(), job.spec.name);
+    Some(page.items.into_iter().map(named).collect())
+}
+
+async fn volumes() -> Option<Vec<(String, String)>> {
+    let query = VolumeQuery {
+        limit: Some(100),
+        ..VolumeQuery::default()
+    };
+    let page = client()?.volumes(&query).await.ok()?;
+    let named = |volume: VolumeView| (volume.name, volume.scope_path);
     Some(page.items.into_iter().map(named).collect())
 }
 

@@ -29,6 +29,9 @@ pub struct DemandArgs {
     /// The weakest isolation to accept
     #[arg(long, value_enum)]
     isolation: Option<IsolationArg>,
+    /// Never more compute than its share, even while the rest of the GPU is idle
+    #[arg(long)]
+    capped: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -56,7 +59,7 @@ impl DemandArgs {
                 IsolationArg::Partition => Isolation::Partition,
                 IsolationArg::Exclusive => Isolation::Exclusive,
             }),
-            capped: defaults.capped,
+            capped: self.capped,
         })
     }
 
@@ -94,6 +97,9 @@ pub fn said(demand: &Demand) -> String {
             1000 => format!("{count} × {class}"),
             share => format!("{count} × {} of {class}", units::show_permille(share.into())),
         });
+        if demand.capped {
+            parts.push("never more".to_owned());
+        }
         if demand.vram_mib > 0 {
             let each = if count > 1 { " each" } else { "" };
             parts.push(format!("{} VRAM{each}", units::show_mib(demand.vram_mib)));
@@ -121,6 +127,9 @@ mod tests {
             (1, 500, 8192)
         );
         assert_eq!(said(&demand), "1 × 50 % of GPU, 8 GiB VRAM, 1 CPU, 512 MiB");
+        let args = DemandArgs { capped: true, ..args };
+        let demand = args.demand().unwrap();
+        assert!(demand.capped && said(&demand).starts_with("1 × 50 % of GPU, never more, "));
     }
 
     #[test]

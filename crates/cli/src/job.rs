@@ -3,6 +3,7 @@
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use tenure_api::v1::job::{JobPhase, JobQuery, JobView, Waiting};
+use tenure_domain::storage::volume::VolumeUse;
 use tenure_domain::workload::job::{Outcome, StopReason};
 use tenure_domain::workload::usage::Usage;
 
@@ -190,6 +191,8 @@ fn fields(job: &JobView) -> Table {
     table.field_if("workdir", spec.workdir.clone());
     table.field_if("env", joined(spec.env.keys()));
     table.field_if("secrets", joined(spec.secrets.keys()));
+    let volumes: Vec<String> = spec.volumes.iter().map(volume_said).collect();
+    table.field_if("volumes", joined(volumes.iter()));
     table.field("needs", demand::said(&spec.demand));
     table.field_if("sku", spec.sku.clone());
     table.field(
@@ -294,6 +297,12 @@ fn used(table: &mut Table, job: &JobView, usage: &Usage) {
 fn joined<'a>(names: impl Iterator<Item = &'a String>) -> Option<String> {
     let names: Vec<&str> = names.map(String::as_str).collect();
     (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// A volume as one could type it.
+fn volume_said(volume: &VolumeUse) -> String {
+    let mode = if volume.read_only { ":ro" } else { "" };
+    format!("{}{mode}", volume.name)
 }
 
 /// The command as one could type it.

@@ -53,6 +53,7 @@ mod terminal;
 mod top;
 mod units;
 mod up;
+mod volume;
 mod whoami;
 
 use std::process::ExitCode;

@@ -169,6 +169,12 @@ async fn show(context: &Context, client: &Client, node: &NodeView) -> Result<(),
             table
                 .field("memory", memory)
                 .field("", bar(node.used_memory_mib, Some(node.memory_mib)));
+            let volumes = format!(
+                "{} of {}",
+                units::show_mib(node.used_volume_mib),
+                units::show_mib(node.volume_mib)
+            );
+            table.field_if("volumes", (node.volume_mib > 0).then_some(volumes));
             table
         },
     )?;

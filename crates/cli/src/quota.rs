@@ -17,7 +17,7 @@ use crate::units;
 pub enum Command {
     /// Show limits and use of a scope, or of yourself
     Show { scope: Option<String> },
-    /// Set limits: gpus=2.5 vram=40GiB cpu=16 memory=64GiB slices=4 jobs=10, each also @class:NAME or
+    /// Set limits: gpus=2.5 vram=40GiB cpu=16 memory=64GiB slices=4 jobs=10 volume=1TiB, each also @class:NAME or
     /// @sku:NAME; none takes a limit away
     Set {
         scope: String,

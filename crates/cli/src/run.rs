@@ -7,14 +7,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
+use clap_complete::engine::ArgValueCompleter;
 use tenure_api::client::{Client, ClientError};
 use tenure_api::v1::job::{JobView, Plan, SubmitJob};
 use tenure_api::v1::session::AttachQuery;
 use tenure_domain::refusal::{Code, Refusal};
+use tenure_domain::storage::volume::VolumeUse;
 use tenure_domain::workload::job::Outcome;
 use tenure_domain::workload::spec::{JobSpec, Kind, Priority};
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::completion::complete_volumes;
 use crate::context::Context;
 use crate::demand::{self, DemandArgs};
 use crate::follow::{follow, until_done, until_running};
@@ -51,6 +54,9 @@ pub struct Args {
     /// An environment variable filled from a secret
     #[arg(long, value_name = "VAR=SECRET", value_parser = pair)]
     secret: Vec<(String, String)>,
+    /// A volume of yours or of a scope above you, at /volumes/NAME; :ro gives it read-only
+    #[arg(long = "volume", value_name = "NAME[:ro]", value_parser = volume, add = ArgValueCompleter::new(complete_volumes))]
+    volumes: Vec<VolumeUse>,
     /// The working directory inside the sandbox
     #[arg(long, value_name = "DIR")]
     workdir: Option<String>,
@@ -116,6 +122,20 @@ fn pair(text: &str) -> Result<(String, String), String> {
         .ok_or_else(|| format!("'{text}' is not NAME=VALUE"))
 }
 
+fn volume(text: &str) -> Result<VolumeUse, String> {
+    let (name, read_only) = match text.rsplit_once(':') {
+        None => (text, false),
+        Some((name, "ro")) => (name, true),
+        Some((name, "rw")) => (name, false),
+        Some(_) => return Err(format!("'{text}' is not NAME or NAME:ro")),
+    };
+    tenure_domain::name::check(name, "").map_err(|refusal| refusal.sentence.into_owned())?;
+    Ok(VolumeUse {
+        name: name.to_owned(),
+        read_only,
+    })
+}
+
 fn distinct(pairs: Vec<(String, String)>, flag: &str) -> Result<BTreeMap<String, String>, Failure> {
     let mut map = BTreeMap::new();
     for (name, value) in pairs {
@@ -152,6 +172,7 @@ impl Args {
             image_secret: self.image_secret.take(),
             env: distinct(std::mem::take(&mut self.env), "--env")?,
             secrets: distinct(std::mem::take(&mut self.secret), "--secret")?,
+            volumes: std::mem::take(&mut self.volumes),
             workdir: self.workdir.take(),
             sku: self.sku.take(),
             demand: self.demand.demand()?,
@@ -434,6 +455,21 @@ mod tests {
         assert_eq!(pair("A="), Ok(("A".into(), String::new())));
         assert!(pair("A").is_err() && pair("=b").is_err());
         assert!(distinct(vec![("A".into(), "1".into()), ("A".into(), "2".into())], "--env").is_err());
+    }
+
+    #[test]
+    fn volumes_are_names_with_a_mode() {
+        assert_eq!(
+            volume("data:ro").map(|v| (v.name, v.read_only)),
+            Ok(("data".into(), true))
+        );
+        assert_eq!(
+            volume("data").map(|v| (v.name, v.read_only)),
+            Ok(("data".into(), false))
+        );
+        for bad in ["", ":ro", "a/b", "data:x", "../x:ro", "a:b:ro"] {
+            assert!(volume(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

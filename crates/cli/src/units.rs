@@ -158,6 +158,7 @@ pub fn meter(text: &str) -> Result<(Meter, bool), String> {
         "vram" => Some(Resource::VramMib),
         "cpu" | "cpus" => Some(Resource::CpuMilli),
         "memory" => Some(Resource::MemoryMib),
+        "volume" | "volumes" => Some(Resource::VolumeMib),
         _ => None,
     };
     let name = own.map_or(resource, |own| own.as_str());
@@ -165,7 +166,7 @@ pub fn meter(text: &str) -> Result<(Meter, bool), String> {
     match whole.parse() {
         Ok(meter) => Ok((meter, own.is_some())),
         Err(_) if own.is_none() && name.parse::<Resource>().is_err() => Err(format!(
-            "there is no meter '{text}'; there are gpus, slices, vram, cpu, memory and jobs, each also as @class:NAME or @sku:NAME"
+            "there is no meter '{text}'; there are gpus, slices, vram, cpu, memory, jobs and volume, each also as @class:NAME or @sku:NAME"
         )),
         Err(why) => Err(why),
     }
@@ -187,7 +188,7 @@ pub fn limit(text: &str) -> Result<(Meter, Option<u64>), String> {
     };
     let amount = match (short, meter.resource) {
         (true, Resource::GpuMilli | Resource::CpuMilli) => milli(amount)?,
-        (true, Resource::VramMib | Resource::MemoryMib) => mib(amount)?,
+        (true, Resource::VramMib | Resource::MemoryMib | Resource::VolumeMib) => mib(amount)?,
         _ => whole()?,
     };
     Ok((meter, Some(amount)))
@@ -202,6 +203,7 @@ pub fn meter_name(meter: &Meter) -> String {
         Resource::MemoryMib => "memory",
         Resource::Slices => "slices",
         Resource::Jobs => "jobs",
+        Resource::VolumeMib => "volume",
     };
     if meter.of == Of::All {
         name.to_owned()
@@ -214,7 +216,7 @@ pub fn meter_name(meter: &Meter) -> String {
 pub fn amount(meter: &Meter, amount: u64) -> String {
     match meter.resource {
         Resource::GpuMilli | Resource::CpuMilli => show_milli(amount),
-        Resource::VramMib | Resource::MemoryMib => show_mib(amount),
+        Resource::VramMib | Resource::MemoryMib | Resource::VolumeMib => show_mib(amount),
         Resource::Slices | Resource::Jobs => amount.to_string(),
     }
 }

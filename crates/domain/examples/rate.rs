@@ -131,6 +131,7 @@ impl Rate {
             memory_mib: 1 << 20,
             gpus: (0..gpus).map(facts).collect(),
             images: Vec::new(),
+            volume_mib: 0,
         };
         self.act(Actor::Node(node), Wish::ReportInventory { node, inventory });
         node

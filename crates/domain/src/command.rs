@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::actor::Actor;
 use crate::event::RefusedAccess;
-use crate::id::{AllocationId, JobId, KeyId, NodeId, SecretId, SessionId, UserId};
+use crate::id::{AllocationId, JobId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId};
 use crate::ledger::price::Prices;
 use crate::meter::Amounts;
 use crate::schedule::fleet::Inventory;
@@ -123,6 +123,25 @@ pub enum Wish {
     EraseSecret {
         scope: ScopeId,
         name: String,
+    },
+    CreateVolume {
+        scope: ScopeId,
+        name: String,
+        size_mib: u64,
+    },
+    /// `revision` is what the caller read; absent means whatever it is now.
+    GrowVolume {
+        volume: VolumeId,
+        size_mib: u64,
+        revision: Option<u64>,
+    },
+    RemoveVolume {
+        volume: VolumeId,
+    },
+    /// A node has erased what was removed.
+    NoteVolumeErased {
+        node: NodeId,
+        volume: VolumeId,
     },
     CountRefusals {
         counts: Vec<RefusedAccess>,

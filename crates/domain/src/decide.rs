@@ -5,6 +5,7 @@ mod job;
 mod platform;
 mod resize;
 mod session;
+mod volume;
 
 use crate::actor::Actor;
 use crate::command::{Command, Wish};
@@ -126,6 +127,18 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         } => case.set_rules(*scope, rules, *revision),
         Wish::StoreSecret { scope, name, secret } => case.store_secret(*scope, name, *secret),
         Wish::EraseSecret { scope, name } => case.erase_secret(*scope, name),
+        Wish::CreateVolume {
+            scope,
+            name,
+            size_mib,
+        } => case.create_volume(*scope, name, *size_mib),
+        Wish::GrowVolume {
+            volume,
+            size_mib,
+            revision,
+        } => case.grow_volume(*volume, *size_mib, *revision),
+        Wish::RemoveVolume { volume } => case.remove_volume(*volume),
+        Wish::NoteVolumeErased { node, volume } => case.note_volume_erased(*node, *volume),
 
         Wish::CreateJoinToken { digest, expires } => case.create_join_token(*digest, *expires),
         Wish::JoinNode { token, name, key } => case.join_node(*token, name, *key),

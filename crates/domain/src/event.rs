@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{AllocationId, GpuId, JobId, JoinTokenId, KeyId, NodeId, SecretId, SessionId, UserId};
+use crate::id::{
+    AllocationId, GpuId, JobId, JoinTokenId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId,
+};
 use crate::ledger::account::Posting;
 use crate::ledger::price::Prices;
 use crate::meter::Amounts;
@@ -101,6 +103,33 @@ pub enum Event {
         name: String,
         secret: SecretId,
     },
+    VolumeCreated {
+        volume: VolumeId,
+        scope: ScopeId,
+        name: String,
+        size_mib: u64,
+    },
+    /// Its files are on this node from here on; decided with the job that uses it first.
+    VolumeBound {
+        volume: VolumeId,
+        scope: ScopeId,
+        node: NodeId,
+    },
+    VolumeGrown {
+        volume: VolumeId,
+        scope: ScopeId,
+        size_mib: u64,
+    },
+    /// Nobody's any more: quota returned. What was bound is erased by its node.
+    VolumeRemoved {
+        volume: VolumeId,
+        scope: ScopeId,
+    },
+    VolumeErased {
+        volume: VolumeId,
+        scope: ScopeId,
+        node: NodeId,
+    },
     /// Refused authorizations of one minute, counted.
     AccessRefused {
         counts: Vec<RefusedAccess>,
@@ -161,6 +190,9 @@ pub enum Event {
         job: JobId,
         owner: UserId,
         spec: Arc<JobSpec>,
+        /// What the names of its volumes meant, in their order.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        volumes: Vec<VolumeId>,
     },
     JobAdmitted {
         job: JobId,
@@ -257,7 +289,12 @@ impl Event {
             | Event::PolicySet { scope, .. }
             | Event::RulesSet { scope, .. }
             | Event::SecretStored { scope, .. }
-            | Event::SecretErased { scope, .. } => Subject::Scope(*scope),
+            | Event::SecretErased { scope, .. }
+            | Event::VolumeCreated { scope, .. }
+            | Event::VolumeBound { scope, .. }
+            | Event::VolumeGrown { scope, .. }
+            | Event::VolumeRemoved { scope, .. }
+            | Event::VolumeErased { scope, .. } => Subject::Scope(*scope),
             Event::IdentitySet { user, .. } => Subject::Scope(ScopeId::User(*user)),
             Event::KeyCreated { key } => Subject::Scope(ScopeId::User(key.user)),
             Event::KeyRevoked { key } => Subject::Key(*key),
@@ -284,6 +321,7 @@ impl Event {
         names! {
             PlatformFounded ScopeCreated ScopeSuspended ScopeResumed ScopeMoved ScopeClosed IdentitySet RoleGranted RoleRevoked
             KeyCreated KeyRevoked QuotaSet BudgetsSet PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet
+            VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
             SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned
             NodeKeyAdded NodeKeyRevoked NodeRemoved JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping JobResized
             UsageMetered JobRequeued JobEnded SessionOpened SessionEnded

@@ -116,6 +116,8 @@ id! {
     JoinTokenId "jtk_" "a join token";
     /// Somebody at a running job.
     SessionId "ses_" "a session";
+    /// A scope's own space for files.
+    VolumeId "vol_" "a volume";
 }
 
 /// The block of fresh ids that came with a command, handed out in order.

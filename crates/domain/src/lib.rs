@@ -19,6 +19,7 @@ pub mod name;
 pub mod refusal;
 pub mod schedule;
 pub mod state;
+pub mod storage;
 pub mod tenancy;
 pub mod time;
 pub mod workload;

@@ -22,16 +22,19 @@ pub enum Resource {
     MemoryMib,
     /// Jobs at once.
     Jobs,
+    /// Space of volumes, used or not.
+    VolumeMib,
 }
 
 impl Resource {
-    pub const ALL: [Resource; 6] = [
+    pub const ALL: [Resource; 7] = [
         Resource::GpuMilli,
         Resource::Slices,
         Resource::VramMib,
         Resource::CpuMilli,
         Resource::MemoryMib,
         Resource::Jobs,
+        Resource::VolumeMib,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -42,6 +45,7 @@ impl Resource {
             Resource::CpuMilli => "cpu_milli",
             Resource::MemoryMib => "memory_mib",
             Resource::Jobs => "jobs",
+            Resource::VolumeMib => "volume_mib",
         }
     }
 }
@@ -50,7 +54,7 @@ impl FromStr for Resource {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         Resource::ALL.into_iter().find(|r| r.as_str() == text).ok_or_else(|| {
-            format!("unknown resource '{text}', known are gpu_milli, slices, vram_mib, cpu_milli, memory_mib, jobs")
+            format!("unknown resource '{text}', known are gpu_milli, slices, vram_mib, cpu_milli, memory_mib, jobs, volume_mib")
         })
     }
 }

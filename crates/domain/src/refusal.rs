@@ -57,6 +57,10 @@ codes! {
     TooManySessions "too_many_sessions" Conflict;
     /// The scope still has live jobs.
     JobsStillLive "jobs_still_live" Conflict;
+    /// Volumes are still there, and would be lost.
+    VolumesStillThere "volumes_still_there" Conflict;
+    /// The volumes of one job are on different nodes.
+    VolumesApart "volumes_apart" Conflict;
     /// A scope can only stand under a parent of the level above.
     WrongParent "wrong_parent" Invalid;
     /// The last owner of the platform cannot be removed.
@@ -87,6 +91,8 @@ codes! {
     ScopeSuspended "scope_suspended" Waiting;
     /// Waiting: no node has room now.
     NoCapacity "no_capacity" Waiting;
+    /// Waiting: the node a volume is on takes no more now, or no node has room for a new one.
+    VolumeUnavailable "volume_unavailable" Waiting;
     /// Waiting: there is room, but a wall around the job or a neighbour is not met there.
     NotShared "not_shared" Waiting;
     /// Waiting: no node has joined yet.

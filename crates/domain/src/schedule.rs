@@ -9,4 +9,5 @@ pub mod fleet;
 pub mod hardware;
 pub mod pass;
 pub mod place;
+pub mod volume;
 pub mod why;

@@ -14,6 +14,7 @@ use crate::ledger::price::Prices;
 use crate::refusal::Refusal;
 use crate::schedule::fleet::Fleet;
 use crate::schedule::pass::QueueKey;
+use crate::storage::volume::Volumes;
 use crate::tenancy::key::{Digest, Keys};
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::tenancy::tree::Tree;
@@ -33,6 +34,8 @@ pub struct State {
     pub keys: Keys,
     #[serde(with = "secrets_as_rows")]
     pub secrets: BTreeMap<(ScopeId, String), SecretId>,
+    #[serde(default)]
+    pub volumes: Volumes,
     pub prices: Prices,
     pub skus: BTreeMap<String, Sku>,
     pub accounts: Accounts,
@@ -117,7 +120,9 @@ impl State {
     pub fn rebuild_indexes(&mut self) {
         self.queue = self.jobs.values().filter_map(QueueKey::of).collect();
         self.jobs_by_owner.clear();
+        self.volumes.clear_jobs();
         for job in self.jobs.values() {
+            self.volumes.add_job(job.id, &job.volumes);
             self.jobs_by_owner.entry(job.owner).or_default().insert(job.id);
         }
     }

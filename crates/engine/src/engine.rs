@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use tenure_api::channel::reading::DeviceReading;
 use tenure_api::channel::stream::Target;
 use tenure_api::channel::{AllocationReport, DeviceSlice, LogChunk, LogStream, Order};
-use tenure_domain::id::{AllocationId, NodeId};
+use tenure_domain::id::{AllocationId, NodeId, VolumeId};
 use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::workload::job::StopReason;
 use tokio::sync::mpsc;
@@ -56,6 +56,11 @@ pub enum Seen {
         whole: bool,
         allocations: Vec<AllocationReport>,
     },
+    /// Nothing of a volume is on the node any more.
+    VolumeErased {
+        node: NodeId,
+        volume: VolumeId,
+    },
     /// The node's lease was renewed: it may run what it has for another term.
     Heartbeat {
         node: NodeId,
@@ -72,6 +77,7 @@ impl Seen {
             Seen::Joined { node, .. }
             | Seen::Inventory { node, .. }
             | Seen::Report { node, .. }
+            | Seen::VolumeErased { node, .. }
             | Seen::Heartbeat { node }
             | Seen::Gone { node } => *node,
         }
@@ -123,6 +129,12 @@ pub trait Engine: Send + Sync {
         allocation: AllocationId,
         devices: Vec<DeviceSlice>,
     ) -> Result<(), EngineError>;
+
+    /// A volume that is on the node has this size from now on. Idempotent.
+    async fn grow_volume(&self, node: NodeId, volume: VolumeId, size_mib: u64) -> Result<(), EngineError>;
+
+    /// A volume is nobody's any more: its files are to go, and `VolumeErased` says when they have. Idempotent.
+    async fn erase_volume(&self, node: NodeId, volume: VolumeId) -> Result<(), EngineError>;
 
     /// Reads at most `max` bytes of a log, waiting up to `wait_ms` for the first of them.
     async fn read_log(

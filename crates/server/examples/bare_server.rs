@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use tenure_api::channel::{DeviceSlice, LogChunk, LogStream, Order};
 use tenure_api::token;
 use tenure_domain::Wish;
-use tenure_domain::id::{AllocationId, NodeId};
+use tenure_domain::id::{AllocationId, NodeId, VolumeId};
 use tenure_domain::ledger::price::Prices;
 use tenure_domain::tenancy::key::Digest;
 use tenure_domain::workload::job::StopReason;
@@ -47,6 +47,12 @@ impl Engine for NoEngine {
         _: AllocationId,
         _: Vec<DeviceSlice>,
     ) -> Result<(), EngineError> {
+        Err(EngineError::NotConnected(node))
+    }
+    async fn grow_volume(&self, node: NodeId, _: VolumeId, _: u64) -> Result<(), EngineError> {
+        Err(EngineError::NotConnected(node))
+    }
+    async fn erase_volume(&self, node: NodeId, _: VolumeId) -> Result<(), EngineError> {
         Err(EngineError::NotConnected(node))
     }
     async fn read_log(

@@ -114,6 +114,11 @@ impl Reconciler {
                 self.wish(Actor::Node(node), wish, "an inventory was not taken")
                     .await;
             }
+            Seen::VolumeErased { volume, .. } => {
+                let wish = Wish::NoteVolumeErased { node, volume };
+                self.wish(Actor::Node(node), wish, "an erasure was not taken")
+                    .await;
+            }
             Seen::Report {
                 whole, allocations, ..
             } => self.reported(node, whole, &allocations).await,
@@ -278,6 +283,8 @@ impl Reconciler {
                 let devices = order::devices(&self.controller.view().read(), allocation);
                 self.engine.resize(node, allocation, devices).await
             }
+            Step::GrowVolume { volume, size_mib } => self.engine.grow_volume(node, volume, size_mib).await,
+            Step::EraseVolume(volume) => self.engine.erase_volume(node, volume).await,
             Step::Observe {
                 allocation,
                 observation,

@@ -14,6 +14,7 @@ mod past;
 pub mod platform;
 pub mod scope;
 pub mod secret;
+pub mod volume;
 
 use std::sync::Arc;
 
@@ -56,6 +57,9 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(limit::rules, limit::set_rules))
         .routes(routes!(secret::secrets))
         .routes(routes!(secret::set_secret, secret::erase_secret))
+        .routes(routes!(volume::volumes, volume::create_volume))
+        .routes(routes!(volume::volume, volume::remove_volume))
+        .routes(routes!(volume::grow_volume))
         .routes(routes!(job::jobs, job::submit_job))
         .routes(routes!(job::plan::plan_job))
         .routes(routes!(job::job))

@@ -107,6 +107,7 @@ impl Platform {
             memory_mib: 1 << 39,
             gpus: Vec::new(),
             images: Vec::new(),
+            volume_mib: 0,
         };
         self.wish(Wish::ReportInventory { node, inventory }).await?;
         Ok(node)

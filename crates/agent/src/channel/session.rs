@@ -1,10 +1,12 @@
 //! One connection, from hello to its end.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_api::channel::reading::MAX_DEVICES;
 use tenure_api::channel::{FromAgent, FromServer, MAX_REPORTS, Reader};
+use tenure_domain::id::VolumeId;
 use tenure_domain::schedule::fleet::Inventory;
 use tokio::io::WriteHalf;
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -45,9 +47,9 @@ pub(super) fn grant_in_order(node: Arc<Node>) -> mpsc::Sender<Wish> {
     let (wishes, mut wished) = mpsc::channel::<Wish>(4096);
     std::thread::spawn(move || {
         while let Some(wish) = wished.blocking_recv() {
-            let allocation = wish.allocation();
+            let subject = wish.subject();
             if let Err(error) = node.grant(wish) {
-                tracing::error!(%allocation, %error, "a wish could not be granted");
+                tracing::error!(subject, %error, "a wish could not be granted");
             }
         }
     });
@@ -126,6 +128,7 @@ pub(super) async fn hold(
             _ = meter.tick() => session.report(true).await,
             _ = readings.tick() => session.tell_readings().await,
             () = node.table.changed() => session.report(false).await,
+            erased = node.erased_volumes() => session.tell_erased(erased).await,
             Ok(()) = inventory.changed() => {
                 let inventory = inventory.borrow_and_update().clone();
                 session.send(FromAgent::Inventory { inventory }).await
@@ -235,6 +238,14 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Lost with the connection, it is asked for again.
+    async fn tell_erased(&mut self, erased: BTreeSet<VolumeId>) -> Result<(), End> {
+        for volume in erased {
+            self.send(FromAgent::VolumeErased { volume }).await?;
+        }
+        Ok(())
+    }
+
     /// Readings are worth something only now: on a slow connection this one is left out, and none is kept for later.
     async fn tell_readings(&mut self) -> Result<(), End> {
         if std::mem::take(&mut self.slow) {
@@ -297,6 +308,10 @@ impl Session<'_> {
                 let done = self.node.shares.try_resize(allocation, &devices);
                 self.send(FromAgent::Resized { request, done }).await
             }
+            FromServer::GrowVolume { volume, size_mib } => {
+                self.wish(Wish::GrowVolume { volume, size_mib }).await
+            }
+            FromServer::EraseVolume { volume } => self.wish(Wish::EraseVolume(volume)).await,
             FromServer::ReadLog {
                 request,
                 allocation,

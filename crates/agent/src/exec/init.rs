@@ -88,7 +88,7 @@ pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
     let filter = Filter::new();
     let built = build(seat, cgroups, &status);
     let launched = receive(&from_parent);
-    let (launch, network) = match built.and(launched) {
+    let (launch, given) = match built.and(launched) {
         Ok(Some(given)) => given,
         // Nobody needs the seat.
         Ok(None) => kernel::exit_now(0),
@@ -97,7 +97,7 @@ pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
     let world = World { seat, launch, filter };
     // Before the root changes: the door is in the allocation's directory.
     let started = Door::new(&SIGNALS).and_then(|mut door| {
-        finish(seat, &world.launch, network)?;
+        finish(seat, &world.launch, given)?;
         let (stdio, input) = stdio(&world.launch, stdout, stderr, &from_parent)?;
         door.set_input(input);
         let program = Program {
@@ -211,25 +211,32 @@ fn build(seat: &Seat, cgroups: &[PathBuf], to_parent: &OwnedFd) -> io::Result<()
     Ok(())
 }
 
-/// The launch and the network, and the allocation's directory as the working directory; none when the parent is
-/// gone.
-fn receive(from_parent: &OwnedFd) -> io::Result<Option<(Launch, Option<OwnedFd>)>> {
+/// The launch and what came with it, and the allocation's directory as the working directory; none when the parent
+/// is gone.
+fn receive(from_parent: &OwnedFd) -> io::Result<Option<(Launch, Vec<OwnedFd>)>> {
     let mut dir = Vec::new();
     let mut fds = kernel::receive_fds(from_parent, &mut dir)?.into_iter();
     let Some(sealed) = fds.next() else {
         return Ok(None);
     };
     std::env::set_current_dir(std::ffi::OsString::from_vec(dir))?;
-    Ok(Some((Launch::unseal(File::from(sealed))?, fds.next())))
+    Ok(Some((Launch::unseal(File::from(sealed))?, fds.collect())))
 }
 
 /// What is this job's own of the wall.
-fn finish(seat: &Seat, launch: &Launch, network: Option<OwnedFd>) -> io::Result<()> {
+fn finish(seat: &Seat, launch: &Launch, given: Vec<OwnedFd>) -> io::Result<()> {
+    let names = launch.order.volumes.iter().map(|volume| volume.name.clone());
+    let mut given = given.into_iter();
+    let volumes: Vec<(String, OwnedFd)> = names.zip(given.by_ref()).collect();
+    // Fail closed: a job that finds nothing where its volume should be might start anew.
+    if volumes.len() < launch.order.volumes.len() || !seat.namespaces.own && !volumes.is_empty() {
+        return Err(io::Error::other("its volumes cannot be given to the job"));
+    }
     if !seat.namespaces.own {
         return Ok(());
     }
     let here = std::env::current_dir()?;
-    if let Some(network) = network {
+    if let Some(network) = given.next() {
         kernel::enter_network(&network)?;
     }
     let bound = launch.guard.as_ref().map(Guard::bound).unwrap_or_default();
@@ -243,6 +250,7 @@ fn finish(seat: &Seat, launch: &Launch, network: Option<OwnedFd>) -> io::Result<
             layers: launch.image.as_ref().map_or(&[], |image| image.layers.as_slice()),
             device_files: &launch.device_files,
             bound: &bound,
+            volumes: &volumes,
             settings: &settings::of(user_id),
             opencl: launch.guard.is_some() || !launch.order.devices.is_empty(),
         },
@@ -370,11 +378,14 @@ pub(super) fn confine(world: &World<'_>, init: UnixStream) -> Result<(), String>
     unprivileged.map_err(|error| node_fault("give up privileges", error))?;
     kernel::close_on_exec_from_3();
     kernel::reset_signals();
-    let writable: Vec<&Path> = seat
-        .host_dirs
-        .iter()
-        .filter(|dir| dir.writable)
+    let volumes = launch.order.volumes.iter().filter(|volume| !volume.read_only);
+    let volumes: Vec<PathBuf> = volumes
+        .map(|volume| Path::new(root::VOLUMES_DIR).join(&volume.name))
+        .collect();
+    let host_dirs = seat.host_dirs.iter().filter(|dir| dir.writable);
+    let writable: Vec<&Path> = host_dirs
         .map(|dir| dir.path.as_path())
+        .chain(volumes.iter().map(PathBuf::as_path))
         .collect();
     let walled = if seat.namespaces.own {
         landlock::restrict(&writable)

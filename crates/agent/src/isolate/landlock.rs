@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::kernel;
 
-/// Where a job writes: its own files, its volumes, devices, and its own processes' settings.
-const WRITABLE: [&str; 6] = ["/tmp", "/var/tmp", "/volumes", "/dev", "/proc", "/run/tenure"];
+/// Where every job writes: its own files, devices, and its own processes' settings.
+const WRITABLE: [&str; 5] = ["/tmp", "/var/tmp", "/dev", "/proc", "/run/tenure"];
 
 /// The version of Landlock this kernel has; none where it has none.
 pub fn version() -> Option<u32> {

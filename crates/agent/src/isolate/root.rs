@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +20,9 @@ use crate::kernel;
 
 /// Where a job finds what Tenure gives it.
 pub const TENURE_DIR: &str = "/run/tenure";
+
+/// Where it finds its volumes.
+pub const VOLUMES_DIR: &str = "/volumes";
 
 /// Of the host, read-only: programs and their settings. No homes, no state, no logs, no sockets.
 const PROGRAMS: [&str; 9] = [
@@ -89,6 +93,8 @@ pub struct Own<'a> {
     /// Its devices' files, under the paths they have on the host.
     pub device_files: &'a [PathBuf],
     pub bound: &'a [Bound],
+    /// Mounts that are nowhere yet, by the name each has below `/volumes`.
+    pub volumes: &'a [(String, OwnedFd)],
     /// Files of `/etc` that differ from job to job: name and content.
     pub settings: &'a [(&'static str, String)],
     /// Whether programs may look for OpenCL drivers.
@@ -228,6 +234,7 @@ pub fn finish(at: &Path, own: &Own<'_>) -> io::Result<()> {
             bind_file(&bound.from, &to, bound.writable)?;
         }
     }
+    volumes(&at, own.volumes)?;
     for read_only in ["", "run", "sys"] {
         kernel::restrict_mount(&at.join(read_only), false, true)?;
     }
@@ -237,6 +244,21 @@ pub fn finish(at: &Path, own: &Own<'_>) -> io::Result<()> {
     unmount(".", UnmountFlags::DETACH)?;
     rustix::process::chdir("/")?;
     Ok(())
+}
+
+/// Puts each volume at its name, in a directory that nothing else is written to.
+fn volumes(at: &Path, volumes: &[(String, OwnedFd)]) -> io::Result<()> {
+    if volumes.is_empty() {
+        return Ok(());
+    }
+    let dir = inside(at, Path::new(VOLUMES_DIR))?;
+    tmpfs(&dir, c"mode=755,size=64k")?;
+    for (name, mount) in volumes {
+        let to = inside(&dir, Path::new(name))?;
+        fs::create_dir(&to).map_err(|error| said(&to, error))?;
+        kernel::place_mount(mount, &to).map_err(|error| said(&to, error))?;
+    }
+    kernel::restrict_mount(&dir, false, true)
 }
 
 /// Stacks an image's layers below a top of our own that has the places to mount at, and moves what is prepared.

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -104,10 +104,19 @@ impl Seats {
         })
     }
 
-    /// Gives a launch to a seat, and the network to run in; its thin parent's process number.
-    pub(super) fn launch(&self, dir: &Path, launch: &Launch, network: Option<&File>) -> io::Result<u32> {
+    /// Gives a launch to a seat, mounts of its volumes and the network to run in; its thin parent's process number.
+    pub(super) fn launch(
+        &self,
+        dir: &Path,
+        launch: &Launch,
+        volumes: &[OwnedFd],
+        network: Option<&File>,
+    ) -> io::Result<u32> {
         let sealed = launch.seal()?;
-        let fds: Vec<_> = std::iter::once(&sealed).chain(network).map(AsFd::as_fd).collect();
+        let fds: Vec<_> = std::iter::once(sealed.as_fd())
+            .chain(volumes.iter().map(AsFd::as_fd))
+            .chain(network.map(AsFd::as_fd))
+            .collect();
         loop {
             let waiting = self.ready.lock().unwrap_or_else(PoisonError::into_inner).pop();
             self.taken.notify_one();

@@ -6,7 +6,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
-use tenure_api::channel::Order;
+use tenure_api::channel::{Order, VolumeOrder};
+use tenure_domain::storage::volume::MAX_PER_JOB;
 use tenure_domain::workload::spec::Isolation as Level;
 
 use super::{Node, watch};
@@ -72,6 +73,15 @@ impl Node {
         if order.image.is_some() && !self.isolation.namespaces.own {
             return Some("this node gives jobs no mounts of their own, so it cannot run images".to_owned());
         }
+        if !order.volumes.is_empty() {
+            if let Some(why) = self.volumes.lacking() {
+                return Some(format!("this node has no volumes: {why}"));
+            }
+            let named = |volume: &VolumeOrder| tenure_domain::name::check(&volume.name, "").is_ok();
+            if order.volumes.len() > MAX_PER_JOB || !order.volumes.iter().all(named) {
+                return Some("its volumes are not named as volumes are".to_owned());
+            }
+        }
         let found = self.found();
         for slice in &order.devices {
             let Some(device) = found.device(&slice.uuid) else {
@@ -123,6 +133,8 @@ impl Node {
             Some(networks) => Some(fs::File::open(networks.of(&order.tenant, order.network)?)?),
             None => None,
         };
+        // Last of what can fail: a volume is in use from here on.
+        let volumes = self.volumes.mounts(&order.volumes, user_id.unwrap_or(0))?;
         let launch = Launch {
             device_files: devices.flat_map(|device| device.files.clone()).collect(),
             order,
@@ -132,7 +144,7 @@ impl Node {
             processes_max: self.config.processes_max,
             image,
         };
-        self.seats.launch(dir, &launch, network.as_ref())
+        self.seats.launch(dir, &launch, &volumes, network.as_ref())
     }
 }
 

@@ -181,6 +181,7 @@ impl Bench {
             secrets: vec![],
             workdir: None,
             image: None,
+            volumes: vec![],
             devices: vec![],
             cpu_milli: 2000,
             memory_mib: 256,

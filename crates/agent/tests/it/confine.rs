@@ -3,6 +3,8 @@
 use tenure_api::channel::{LogStream, RunState};
 use tenure_engine::Engine;
 
+use tenure_domain::workload::job::StopReason;
+
 use crate::bench::{Bench, fresh, has_ended, is_running};
 
 #[tokio::test(flavor = "multi_thread")]

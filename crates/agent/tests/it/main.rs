@@ -19,4 +19,5 @@ mod slice;
 mod stop;
 mod sysfs;
 mod telemetry;
+mod volume;
 mod watchdog;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use tenure_api::channel::LogStream;
+use tenure_api::channel::{LogStream, VolumeOrder};
+use tenure_domain::id::VolumeId;
 
 use crate::bench::{Bench, eventually, fresh, is_running};
 
@@ -15,6 +16,11 @@ import ctypes, os, socket, sys, time
 libc = ctypes.CDLL(None, use_errno=True)
 open('/tmp/victim-secret', 'w').write('secret')
 open('/dev/shm/victim-secret', 'w').write('secret')
+if os.path.isdir('/volumes/victim'):
+    with open('/volumes/victim/file', 'w') as kept:
+        kept.write('victim-volume')
+        kept.flush()
+        os.fsync(kept.fileno())
 libc.shmget(0x7e501, 4096, 0o1666)
 libc.msgget(0x7e502, 0o1666)
 libc.semget(0x7e503, 1, 0o1666)
@@ -37,7 +43,7 @@ time.sleep(600)
 "#;
 
 /// Each succeeds where it reaches what it should not. `py` stands for a Python with the C library at hand.
-const PROBES: [(&str, &str); 47] = [
+const PROBES: [(&str, &str); 51] = [
     // Processes.
     (
         "see another's processes",
@@ -98,6 +104,20 @@ const PROBES: [(&str, &str); 47] = [
     ),
     ("write to the root", "touch /tenure-probe && rm /tenure-probe"),
     ("see the pages of shared devices", "ls -d /dev/shm/tenure-*"),
+    // Volumes.
+    ("list the node's volumes", "ls $STATE/volumes"),
+    (
+        "read another's volume as a file",
+        "head -c 1 $STATE/volumes/$VOLUME.img",
+    ),
+    (
+        "read another's volume as a device",
+        "grep -q victim-volume $VOLUME_DEVICE",
+    ),
+    (
+        "mount another's volume",
+        "mkdir -p $TMPDIR/v && mount $VOLUME_DEVICE $TMPDIR/v && umount $TMPDIR/v",
+    ),
     // Devices.
     ("open one of the host's devices", ": < $DEVICE"),
     (
@@ -202,6 +222,13 @@ async fn forty_probes_reach_nothing() {
         .map(String::from)
         .into();
     order.env.push(("VICTIM_SECRET".into(), "secret".into()));
+    let volume = VolumeId(victim.0);
+    order.volumes = vec![VolumeOrder {
+        id: volume,
+        name: "victim".into(),
+        size_mib: 16,
+        read_only: false,
+    }];
     bench.start(order).await;
     watcher.state(victim, is_running).await;
     let log = bench
@@ -236,6 +263,7 @@ async fn forty_probes_reach_nothing() {
         .into_iter()
         .find(|dir| std::path::Path::new(dir).is_dir())
         .unwrap();
+    let volume_device = crate::volume::device_of(&bench, volume);
     let variables = |victim_pid: String, address: &str| {
         [
             ("VICTIM_PID", victim_pid),
@@ -246,6 +274,8 @@ async fn forty_probes_reach_nothing() {
             ("DEVICE", device.to_owned()),
             ("SETUID", setuid.display().to_string()),
             ("CGROUP", cgroup.to_owned()),
+            ("VOLUME", volume.to_string()),
+            ("VOLUME_DEVICE", volume_device.clone()),
         ]
     };
 

@@ -39,6 +39,11 @@ pub struct NodeView {
     pub used_cpu_milli: u32,
     pub memory_mib: u64,
     pub used_memory_mib: u64,
+    /// Space set apart for volumes, and what those that are here take of it.
+    #[serde(default)]
+    pub volume_mib: u64,
+    #[serde(default)]
+    pub used_volume_mib: u64,
     pub allocations: u32,
     pub gpus: Vec<GpuView>,
     pub revision: u64,

@@ -138,6 +138,7 @@ impl Case<'_> {
         let same = node.cpu_milli == inventory.cpu_milli
             && node.holds_images(&inventory.images)
             && node.memory_mib == inventory.memory_mib
+            && node.volume_mib == inventory.volume_mib
             && node.gpus.iter().filter(|gpu| gpu.present).count() == inventory.gpus.len()
             && inventory
                 .gpus
@@ -238,6 +239,23 @@ impl Case<'_> {
             )
             .hint("cordon it and wait, or stop the jobs"));
         }
-        Ok(vec![Event::NodeRemoved { node: id }])
+        let kept = self.state.volumes.on(id).filter(|volume| !volume.removed).count();
+        if kept > 0 {
+            return Err(Refusal::new(
+                Code::VolumesStillThere,
+                format!(
+                    "{kept} volumes are on node {}, and would be lost with it",
+                    node.name
+                ),
+            )
+            .hint("copy what is needed and remove the volumes"));
+        }
+        // Whatever it had not erased yet goes with it.
+        let erased = self.state.volumes.on(id).map(|volume| Event::VolumeErased {
+            volume: volume.id,
+            scope: volume.scope,
+            node: id,
+        });
+        Ok(erased.chain([Event::NodeRemoved { node: id }]).collect())
     }
 }

@@ -11,8 +11,9 @@ use crate::ledger::account::{AccountId, Posting};
 use crate::refusal::{Code, Refusal};
 use crate::schedule::admit::refuse_for_ever;
 use crate::schedule::allocation::Allocation;
-use crate::schedule::pass;
+use crate::schedule::pass::{self, Ask};
 use crate::schedule::place::refuse_beyond_fleet;
+use crate::schedule::volume::VolumeNeeds;
 use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
 use crate::workload::job::{Job, Outcome, Phase, StopReason};
@@ -67,14 +68,24 @@ impl Case<'_> {
             }
         }
         refuse_for_ever(self.state, scope, &spec, self.command.at)?;
-        refuse_beyond_fleet(self.state, &spec.demand)?;
+        let volumes = self.meant_volumes(scope, &spec.volumes)?;
+        let needs = VolumeNeeds::of(self.state, &volumes).map_err(|refusal| refusal.field("/volumes"))?;
+        refuse_beyond_fleet(self.state, &spec.demand, needs)?;
         let job = JobId(self.ids.take());
         let mut events = vec![Event::JobSubmitted {
             job,
             owner,
             spec: spec.clone(),
+            volumes: volumes.clone(),
         }];
-        if let Ok(started) = pass::start(self.state, scope, &spec, job, 1, &mut self.ids, self.command.at) {
+        let ask = Ask {
+            owner: scope,
+            spec: &spec,
+            volumes: &volumes,
+            job,
+            attempt: 1,
+        };
+        if let Ok(started) = pass::start(self.state, &ask, &mut self.ids, self.command.at) {
             events.extend(started);
         }
         Ok(events)

@@ -48,6 +48,13 @@ pub struct Inventory {
     /// Container images it holds, newest use first: names in full, and digests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<String>,
+    /// Space set apart for volumes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub volume_mib: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Inventory {
@@ -78,6 +85,12 @@ impl Inventory {
             gpu.hardware
                 .as_ref()
                 .map_or(Ok(()), |hardware| hardware.check())?;
+        }
+        if self.volume_mib > 1 << 40 {
+            return Err(Refusal::invalid(
+                "/volume_mib",
+                "a node has at most 1 EiB for volumes",
+            ));
         }
         if self.images.len() > MAX_IMAGES {
             return Err(Refusal::invalid(
@@ -156,12 +169,22 @@ pub struct Node {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub images: BTreeSet<Box<str>>,
     pub allocations: BTreeSet<AllocationId>,
+    /// Space set apart for volumes, and what those bound here take of it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub volume_mib: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub used_volume_mib: u64,
     pub revision: u64,
 }
 
 impl Node {
     pub fn gpu(&self, id: GpuId) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.id == id)
+    }
+
+    /// Nothing, too, when the space was cut below what is used.
+    pub fn free_volume_mib(&self) -> u64 {
+        self.volume_mib.saturating_sub(self.used_volume_mib)
     }
 
     /// Whether these are the images it is known to hold. Which was used last matters to the node alone.

@@ -6,8 +6,9 @@ use std::ops::Bound;
 use super::admit::{admit, within_limits};
 use super::allocation::Allocation;
 use super::place::places;
+use super::volume::{VolumeNeeds, bind};
 use crate::event::Event;
-use crate::id::{AllocationId, Ids, JobId};
+use crate::id::{AllocationId, Ids, JobId, VolumeId};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
@@ -40,32 +41,44 @@ pub fn next_cursor(state: &State, cursor: Option<QueueKey>, limit: usize) -> Opt
 /// Starts the first job after the cursor that can start, among at most `limit`.
 pub fn step(state: &State, cursor: Option<QueueKey>, limit: usize, ids: &mut Ids, at: Time) -> Vec<Event> {
     for QueueKey(_, id) in after(state, cursor).take(limit) {
-        let job = &state.jobs[&id];
-        if let Ok(events) = start(
-            state,
-            ScopeId::User(job.owner),
-            &job.spec,
-            id,
-            job.attempt,
-            ids,
-            at,
-        ) {
+        if let Ok(events) = start(state, &Ask::of(&state.jobs[&id]), ids, at) {
             return events;
         }
     }
     Vec::new()
 }
 
-/// Admits and places one job together, or says what it waits for.
-pub fn start(
-    state: &State,
-    owner: ScopeId,
-    spec: &JobSpec,
-    job: JobId,
-    attempt: u32,
-    ids: &mut Ids,
-    at: Time,
-) -> Result<Vec<Event>, Refusal> {
+/// A job that wants to start, known already or just submitted.
+#[derive(Debug, Clone, Copy)]
+pub struct Ask<'a> {
+    pub owner: ScopeId,
+    pub spec: &'a JobSpec,
+    pub volumes: &'a [VolumeId],
+    pub job: JobId,
+    pub attempt: u32,
+}
+
+impl<'a> Ask<'a> {
+    pub fn of(job: &'a Job) -> Ask<'a> {
+        Ask {
+            owner: ScopeId::User(job.owner),
+            spec: &job.spec,
+            volumes: &job.volumes,
+            job: job.id,
+            attempt: job.attempt,
+        }
+    }
+}
+
+/// Admits and places one job together, binding its new volumes to the place, or says what it waits for.
+pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Vec<Event>, Refusal> {
+    let Ask {
+        owner,
+        spec,
+        volumes,
+        job,
+        attempt,
+    } = *ask;
     // Quota over everything is asked first: it is cheap, and it is the answer users most often need. What a job
     // costs is known only with the class it gets.
     within_limits(state, owner, spec)?;
@@ -80,7 +93,7 @@ pub fn start(
         )?;
     }
     let mut waits_for = Refusal::not_found();
-    for place in places(state, owner, spec)? {
+    for place in places(state, owner, spec, VolumeNeeds::of(state, volumes)?)? {
         let vram_mib = place.slices.iter().map(|slice| slice.vram_mib).sum();
         match admit(state, owner, spec, place.class.as_deref(), vram_mib, at) {
             Err(refusal) => waits_for = refusal,
@@ -100,10 +113,10 @@ pub fn start(
                     metered_ms: 0,
                     used: None,
                 };
-                return Ok(vec![
-                    Event::JobAdmitted { job, admission },
-                    Event::JobPlaced { job, allocation },
-                ]);
+                let mut events = vec![Event::JobAdmitted { job, admission }];
+                events.extend(bind(state, volumes, place.node));
+                events.push(Event::JobPlaced { job, allocation });
+                return Ok(events);
             }
         }
     }

@@ -4,6 +4,7 @@
 
 use super::allocation::Slice;
 use super::fleet::{Gpu, Node, NodeStatus};
+use super::volume::VolumeNeeds;
 use crate::id::{NodeId, TenantId};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
@@ -75,7 +76,12 @@ fn allows_class(state: &State, owner: ScopeId, class: &str) -> bool {
 }
 
 /// Every place the job could go now, one for each GPU class, best first; or why there is none.
-pub fn places(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Vec<Place>, Refusal> {
+pub fn places(
+    state: &State,
+    owner: ScopeId,
+    spec: &JobSpec,
+    volumes: VolumeNeeds,
+) -> Result<Vec<Place>, Refusal> {
     let demand = &spec.demand;
     let wall = Wall::of(state, owner, demand);
     let image = spec
@@ -86,7 +92,8 @@ pub fn places(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Vec<Place
     let mut best: Vec<Candidate<'_>> = Vec::new();
     let mut classes: Vec<(&str, bool)> = Vec::new();
     let mut fitting = Vec::new();
-    for node in state.fleet.nodes().filter(|node| node.status == NodeStatus::Up) {
+    let takes_volumes = |node: &&Node| node.status == NodeStatus::Up && volumes.are_met_by(node);
+    for node in state.fleet.nodes().filter(takes_volumes) {
         let cpu_left = node
             .cpu_milli
             .checked_sub(node.used_cpu_milli)
@@ -147,7 +154,7 @@ pub fn places(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Vec<Place
         }
     }
     if best.is_empty() {
-        return Err(none_now(state, demand));
+        return Err(volumes.explain(state).unwrap_or_else(|| none_now(state, demand)));
     }
     best.sort_by_key(|candidate| (candidate.rank(), candidate.node.id));
     let places = best.iter().filter_map(|candidate| match candidate.class {
@@ -299,7 +306,7 @@ fn level<'a>(state: &State, gpu: &'a Gpu, demand: &Demand, wall: &Wall) -> Optio
 }
 
 /// Whether any device of the fleet, empty, could hold one GPU of the demand; an empty fleet might grow.
-pub fn refuse_beyond_fleet(state: &State, demand: &Demand) -> Result<(), Refusal> {
+pub fn refuse_beyond_fleet(state: &State, demand: &Demand, volumes: VolumeNeeds) -> Result<(), Refusal> {
     let mut nodes = state.fleet.nodes().filter(|node| node.cpu_milli > 0).peekable();
     if nodes.peek().is_none() {
         return Ok(());
@@ -323,8 +330,11 @@ pub fn refuse_beyond_fleet(state: &State, demand: &Demand) -> Result<(), Refusal
             && demand.memory_mib <= node.memory_mib
             && gpus.count() >= demand.gpus as usize
     };
-    if nodes.any(fits) {
+    if nodes.any(|node| volumes.could_be_met_by(node) && fits(node)) {
         return Ok(());
+    }
+    if let Some(refusal) = volumes.refuse_beyond_fleet(state, fits) {
+        return Err(refusal);
     }
     Err(Refusal::new(
         Code::ExceedsFleet,
@@ -335,7 +345,7 @@ pub fn refuse_beyond_fleet(state: &State, demand: &Demand) -> Result<(), Refusal
 }
 
 /// Why a job finds no place now: no room, or room behind a wall.
-pub fn explain(state: &State, owner: ScopeId, spec: &JobSpec) -> Refusal {
+pub fn explain(state: &State, owner: ScopeId, spec: &JobSpec, volumes: VolumeNeeds) -> Refusal {
     let demand = &spec.demand;
     let wall = Wall::of(state, owner, demand);
     let wanted = |gpu: &&Gpu| {
@@ -347,6 +357,7 @@ pub fn explain(state: &State, owner: ScopeId, spec: &JobSpec) -> Refusal {
     };
     let roomy = state.fleet.nodes().find(|node| {
         node.status == NodeStatus::Up
+            && volumes.are_met_by(node)
             && node.used_cpu_milli.saturating_add(demand.cpu_milli) <= node.cpu_milli
             && node.used_memory_mib.saturating_add(demand.memory_mib) <= node.memory_mib
             && node.gpus.iter().filter(wanted).count() >= demand.gpus as usize

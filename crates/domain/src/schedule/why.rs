@@ -1,7 +1,8 @@
 //! Why a job waits: the scheduler's own answer, computed when somebody asks.
 
-use super::pass::start;
+use super::pass::{Ask, start};
 use super::place::explain;
+use super::volume::VolumeNeeds;
 use crate::id::{Ids, JobId};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
@@ -13,17 +14,12 @@ use crate::workload::job::Phase;
 pub fn why(state: &State, id: JobId, at: Time) -> Option<Refusal> {
     let job = state.jobs.get(&id).filter(|job| job.phase == Phase::Queued)?;
     let mut ids = Ids::starting_at(u64::MAX - Ids::BLOCK);
-    let answer = start(
-        state,
-        ScopeId::User(job.owner),
-        &job.spec,
-        id,
-        job.attempt,
-        &mut ids,
-        at,
-    );
+    let answer = start(state, &Ask::of(job), &mut ids, at);
     let waits_for = answer.err().map(|refusal| match refusal.code {
-        Code::NoCapacity => explain(state, ScopeId::User(job.owner), &job.spec),
+        Code::NoCapacity => match VolumeNeeds::of(state, &job.volumes) {
+            Ok(needs) => explain(state, ScopeId::User(job.owner), &job.spec, needs),
+            Err(refusal) => refusal,
+        },
         _ => refusal,
     });
     Some(waits_for.unwrap_or_else(|| {

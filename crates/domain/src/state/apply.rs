@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use super::{JoinToken, Retired, State};
 use crate::event::{Charge, Event};
-use crate::id::{GpuId, JobId, NodeId, UserId};
+use crate::id::{GpuId, JobId, NodeId, UserId, VolumeId};
 use crate::schedule::allocation::Slice;
 use crate::schedule::fleet::{Gpu, Inventory, Node, NodeStatus};
 use crate::schedule::pass::QueueKey;
+use crate::storage::volume::{Volume, amounts};
 use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::Time;
@@ -77,6 +78,55 @@ impl State {
             Event::SecretErased { scope, name, .. } => {
                 self.secrets.remove(&(*scope, name.clone()));
             }
+            Event::VolumeCreated {
+                volume,
+                scope,
+                name,
+                size_mib,
+            } => {
+                self.saw_id(volume.0);
+                self.volumes.insert(Volume {
+                    id: *volume,
+                    scope: *scope,
+                    name: name.clone(),
+                    size_mib: *size_mib,
+                    created: at,
+                    node: None,
+                    removed: false,
+                    revision: 1,
+                });
+                self.hold_volume(*scope, *size_mib);
+            }
+            Event::VolumeBound { volume, node, .. } => {
+                let size_mib = self
+                    .volumes
+                    .change(*volume, |volume| volume.node = Some(*node))
+                    .size_mib;
+                self.change_node(*node, |node| node.used_volume_mib += size_mib);
+            }
+            Event::VolumeGrown {
+                volume,
+                scope,
+                size_mib,
+            } => {
+                let mut more = 0;
+                let grown = self.volumes.change(*volume, |volume| {
+                    more = *size_mib - volume.size_mib;
+                    volume.size_mib = *size_mib;
+                });
+                if let Some(node) = grown.node {
+                    self.change_node(node, |node| node.used_volume_mib += more);
+                }
+                self.hold_volume(*scope, more);
+            }
+            Event::VolumeRemoved { volume, scope } => {
+                let removed = amounts(self.volumes.remove(*volume).size_mib);
+                self.tree.for_chain(*scope, |scope| scope.used.remove(&removed));
+            }
+            Event::VolumeErased { volume, node, .. } => {
+                let size_mib = self.volumes.forget(*volume).size_mib;
+                self.change_node(*node, |node| node.used_volume_mib -= size_mib);
+            }
             Event::AccessRefused { .. } => {}
             Event::PricesSet { prices } => self.prices = prices.clone(),
             Event::SkuDefined { sku } => {
@@ -140,7 +190,12 @@ impl State {
                 self.fleet.nodes.remove(node);
             }
 
-            Event::JobSubmitted { job, owner, spec } => self.submit(at, *job, *owner, spec),
+            Event::JobSubmitted {
+                job,
+                owner,
+                spec,
+                volumes,
+            } => self.submit(at, *job, *owner, spec, volumes),
             Event::JobAdmitted { job, admission } => self.admit(at, *job, admission),
             Event::JobPlaced { job, allocation } => {
                 self.saw_id(allocation.id.0);
@@ -306,6 +361,7 @@ impl State {
             .expect("INVARIANT: events name known nodes");
         node.cpu_milli = inventory.cpu_milli;
         node.memory_mib = inventory.memory_mib;
+        node.volume_mib = inventory.volume_mib;
         node.images = inventory
             .images
             .iter()
@@ -332,12 +388,19 @@ impl State {
         node.gpus.retain(|gpu| gpu.present || !gpu.holders.is_empty());
     }
 
-    fn submit(&mut self, at: Time, id: JobId, owner: UserId, spec: &Arc<JobSpec>) {
+    fn hold_volume(&mut self, scope: ScopeId, size_mib: u64) {
+        let held = amounts(size_mib);
+        self.tree.for_chain(scope, |scope| scope.used.add(&held));
+    }
+
+    fn submit(&mut self, at: Time, id: JobId, owner: UserId, spec: &Arc<JobSpec>, volumes: &[VolumeId]) {
         self.saw_id(id.0);
+        self.volumes.add_job(id, volumes);
         let job = Job {
             id,
             owner,
             spec: spec.clone(),
+            volumes: volumes.to_vec(),
             submitted: at,
             phase: Phase::Queued,
             since: at,
@@ -475,6 +538,7 @@ impl State {
         }
         self.release(at, id);
         let job = self.jobs.remove(&id).expect("INVARIANT: events name live jobs");
+        self.volumes.remove_job(id, &job.volumes);
         if let Some(jobs) = self.jobs_by_owner.get_mut(&job.owner) {
             jobs.remove(&id);
             if jobs.is_empty() {
@@ -521,6 +585,8 @@ fn new_node(id: NodeId, name: &str, key: crate::tenancy::key::Digest, joined: Ti
         used_memory_mib: 0,
         gpus: Vec::new(),
         allocations: Default::default(),
+        volume_mib: 0,
+        used_volume_mib: 0,
         revision: 1,
     }
 }

@@ -14,6 +14,7 @@ use crate::id::{SubscriberId, TenantId, UserId};
 use crate::meter::Amounts;
 use crate::name;
 use crate::refusal::{Code, Refusal};
+use crate::storage::volume::Volume;
 
 impl Case<'_> {
     fn free_name(&self, parent: ScopeId, name: &str) -> Result<(), Refusal> {
@@ -166,6 +167,18 @@ impl Case<'_> {
             )
             .hint("wait for the jobs to end, or stop them"));
         }
+        let crosses = tree.tenant_of(scope) != tree.tenant_of(parent);
+        if crosses && let Some(volume) = self.volumes_within(scope).next() {
+            return Err(Refusal::new(
+                Code::VolumesStillThere,
+                format!(
+                    "volume {} of {} has files of this tenant, and does not move to another",
+                    volume.name,
+                    tree.title(volume.scope)
+                ),
+            )
+            .hint("copy what is needed and remove the volumes"));
+        }
         for above in tree
             .chain(parent)
             .filter(|above| !tree.is_within(scope, above.id))
@@ -209,7 +222,12 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Closes a scope and everything below it, children first; its secrets are erased with it.
+    fn volumes_within(&self, scope: ScopeId) -> impl Iterator<Item = &Volume> {
+        let scopes = self.state.tree.subtree(scope);
+        scopes.into_iter().flat_map(|scope| self.state.volumes.of(scope))
+    }
+
+    /// Closes a scope and everything below it, children first; its secrets and volumes are erased with it.
     pub(crate) fn close(&self, scope: ScopeId) -> Result<Vec<Event>, Refusal> {
         self.manage(scope)?;
         self.keep_an_owner(scope)?;
@@ -221,13 +239,20 @@ impl Case<'_> {
             )
             .hint("stop them, or wait for them to end"));
         }
+        // A user who was moved away may have taken along a job that names a volume of this scope.
+        self.volumes_within(scope)
+            .try_for_each(|volume| self.unused(volume))?;
         let mut closing = self.state.tree.subtree(scope);
         closing.reverse();
         let erased = closing
             .iter()
             .flat_map(|&scope| self.state.secrets_of(scope))
             .map(|(scope, name, secret)| Event::SecretErased { scope, name, secret });
-        let mut events: Vec<Event> = erased.collect();
+        let removed = self.volumes_within(scope).map(|volume| Event::VolumeRemoved {
+            volume: volume.id,
+            scope: volume.scope,
+        });
+        let mut events: Vec<Event> = erased.chain(removed).collect();
         events.extend(closing.into_iter().map(|scope| Event::ScopeClosed { scope }));
         Ok(events)
     }

@@ -65,6 +65,7 @@ words! {
         CostRead "cost_read",
         EventRead "event_read",
         SecretWrite "secret_write",
+        VolumeManage "volume_manage",
         NodeRead "node_read",
         NodeManage "node_manage",
         PriceSet "price_set",

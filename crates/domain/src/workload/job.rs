@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::spec::JobSpec;
 use super::usage::Usage;
-use crate::id::{AllocationId, JobId, UserId};
+use crate::id::{AllocationId, JobId, UserId, VolumeId};
 use crate::ledger::hold::Hold;
 use crate::meter::Amounts;
 use crate::tenancy::budget::Cost;
@@ -110,6 +110,9 @@ pub struct Job {
     pub id: JobId,
     pub owner: UserId,
     pub spec: Arc<JobSpec>,
+    /// What the names of its volumes meant when it was submitted, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeId>,
     pub submitted: Time,
     pub phase: Phase,
     /// When the phase last changed.

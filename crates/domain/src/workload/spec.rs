@@ -8,6 +8,7 @@ use super::image::ImageName;
 use crate::meter::{Amounts, Meter, Of, Resource};
 use crate::name;
 use crate::refusal::Refusal;
+use crate::storage::volume::{self, VolumeUse};
 
 pub const MAX_COMMAND_BYTES: usize = 128 * 1024;
 pub const MAX_ENV_BYTES: usize = 128 * 1024;
@@ -176,6 +177,9 @@ pub struct JobSpec {
     /// Environment variables filled from the user's secrets, by secret name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
+    /// Volumes of the user, its subscriber or its tenant, the nearest of each name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volumes: Vec<VolumeUse>,
     /// Working directory inside the sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
@@ -316,6 +320,7 @@ impl JobSpec {
                 ));
             }
         }
+        volume::check_uses(&self.volumes)?;
         if let Some(sku) = &self.sku {
             name::check(sku, "/sku")?;
         }

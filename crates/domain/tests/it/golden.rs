@@ -10,9 +10,11 @@ use tenure_domain::Event;
 use tenure_domain::command::{Observation, Ran};
 use tenure_domain::event::RefusedAccess;
 use tenure_domain::id::SecretId;
+use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::schedule::hardware::{
     Hardware, Link, LinkPath, Part, PartProfile, Partitioning, Placement,
 };
+use tenure_domain::storage::volume::VolumeUse;
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::{Action, Role};
@@ -279,7 +281,10 @@ fn everything() -> Vec<Event> {
         &agent,
         Wish::ReportInventory {
             node,
-            inventory: inventory(64_000, 256_000, vec![device]),
+            inventory: Inventory {
+                volume_mib: 1 << 20,
+                ..inventory(64_000, 256_000, vec![device])
+            },
         },
     );
     take(
@@ -304,6 +309,22 @@ fn everything() -> Vec<Event> {
     job.secrets = [("TOKEN".to_owned(), "token".to_owned())].into();
     job.env = [("EPOCHS".to_owned(), "3".to_owned())].into();
     job.workdir = Some("/work".into());
+    let made = take(
+        &mut world,
+        &Actor::user(ada),
+        Wish::CreateVolume {
+            scope: home,
+            name: "data".into(),
+            size_mib: 1024,
+        },
+    );
+    let Event::VolumeCreated { volume, .. } = made[0] else {
+        panic!("no volume")
+    };
+    job.volumes = vec![VolumeUse {
+        name: "data".into(),
+        read_only: true,
+    }];
     let submitted = take(
         &mut world,
         &Actor::user(ada),
@@ -423,6 +444,17 @@ fn everything() -> Vec<Event> {
         },
     );
     world.exit(serving, 1);
+    take(
+        &mut world,
+        &root,
+        Wish::GrowVolume {
+            volume,
+            size_mib: 2048,
+            revision: None,
+        },
+    );
+    take(&mut world, &root, Wish::RemoveVolume { volume });
+    take(&mut world, &agent, Wish::NoteVolumeErased { node, volume });
 
     for wish in [
         Wish::CordonNode { node },

@@ -21,6 +21,54 @@ pub fn check(state: &State) {
     jobs_are_where_their_phase_says(state);
     tree_is_whole(state);
     use_is_within_what_was_given(state);
+    volumes_are_where_they_are_counted(state);
+}
+
+/// Volumes are of living scopes unless removed, names are their own, and nodes count what is bound to them.
+fn volumes_are_where_they_are_counted(state: &State) {
+    let mut names = BTreeSet::new();
+    for volume in state.volumes.iter() {
+        assert!(
+            !volume.removed || volume.node.is_some(),
+            "what nothing has to erase is forgotten"
+        );
+        if volume.removed {
+            assert_eq!(state.volumes.jobs_of(volume.id).count(), 0);
+            continue;
+        }
+        assert!(state.tree.get(volume.scope).is_some() && volume.scope != ScopeId::Platform);
+        assert!(names.insert((volume.scope, &volume.name)), "two of one name");
+        assert_eq!(state.volumes.named(volume.scope, &volume.name), Some(volume));
+    }
+    for node in state.fleet.nodes() {
+        let bound = state.volumes.iter().filter(|volume| volume.node == Some(node.id));
+        assert_eq!(
+            node.used_volume_mib,
+            bound.map(|volume| volume.size_mib).sum::<u64>(),
+            "{}: volume space",
+            node.name
+        );
+    }
+    for job in state.jobs.values() {
+        assert_eq!(job.volumes.len(), job.spec.volumes.len());
+        for id in &job.volumes {
+            let volume = state.volumes.find(*id).expect("a live job's volumes are there");
+            assert!(state.volumes.jobs_of(*id).any(|named| named == job.id));
+            let tenant = |scope| state.tree.tenant_of(scope);
+            assert_eq!(
+                tenant(volume.scope),
+                tenant(ScopeId::User(job.owner)),
+                "a job has volumes of its own tenant alone"
+            );
+            if let Some(allocation) = job.allocation.and_then(|id| state.fleet.allocation(id)) {
+                assert_eq!(
+                    volume.node,
+                    Some(allocation.node),
+                    "a job is where its volumes are"
+                );
+            }
+        }
+    }
 }
 
 /// Whatever nodes say: no allocation's devices worked longer than it ran, or held more than its slice.
@@ -84,11 +132,19 @@ fn scopes_count_what_is_below(state: &State) {
             }
         }
     }
+    for volume in state.volumes.iter().filter(|volume| !volume.removed) {
+        let mut next = Some(volume.scope);
+        while let Some(scope) = next {
+            let sums = used.entry(scope).or_default();
+            *sums.0.entry("volume_mib".parse().expect("a meter")).or_default() += volume.size_mib;
+            next = state.tree.get(scope).expect("a living scope").parent;
+        }
+    }
     for scope in state.tree.iter() {
         assert_eq!(
             scope.used,
             used.remove(&scope.id).unwrap_or_default(),
-            "{}: use is the sum of admitted jobs below",
+            "{}: use is the sum of admitted jobs and volumes below",
             scope.id
         );
         for (of, period, spend) in scope.spending.iter() {

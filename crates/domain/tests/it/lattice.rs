@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tenure_domain::command::{Observation, Ran};
 use tenure_domain::id::{
-    AllocationId, JobId, KeyId, NodeId, SecretId, SessionId, SubscriberId, TenantId, UserId,
+    AllocationId, JobId, KeyId, NodeId, SecretId, SessionId, SubscriberId, TenantId, UserId, VolumeId,
 };
 use tenure_domain::tenancy::authorize::effective;
 use tenure_domain::tenancy::role::{Action, Role, permitted};
@@ -278,6 +278,7 @@ struct Ids {
     job: JobId,
     node: NodeId,
     allocation: AllocationId,
+    volume: VolumeId,
 }
 
 fn wishes(ids: &Ids, mine: ScopeId, me: UserId) -> Vec<Wish> {
@@ -357,6 +358,16 @@ fn wishes(ids: &Ids, mine: ScopeId, me: UserId) -> Vec<Wish> {
                 why: "gone".into(),
             },
         },
+        Wish::GrowVolume {
+            volume: ids.volume,
+            size_mib: 64,
+            revision: None,
+        },
+        Wish::RemoveVolume { volume: ids.volume },
+        Wish::NoteVolumeErased {
+            node,
+            volume: ids.volume,
+        },
         Wish::Observe {
             node,
             allocation: ids.allocation,
@@ -423,6 +434,11 @@ fn wishes(ids: &Ids, mine: ScopeId, me: UserId) -> Vec<Wish> {
                 scope,
                 name: "token".into(),
             },
+            Wish::CreateVolume {
+                scope,
+                name: "data".into(),
+                size_mib: 64,
+            },
         ]);
     }
     all
@@ -470,6 +486,16 @@ fn foreign_objects_answer_like_absent_ones() {
             },
         )
         .expect("a secret");
+    let made = world
+        .root(Wish::CreateVolume {
+            scope: tenant,
+            name: "theirs".into(),
+            size_mib: 32,
+        })
+        .expect("a volume");
+    let Event::VolumeCreated { volume, .. } = made[0] else {
+        panic!("no volume")
+    };
     let foreign = Ids {
         tenant,
         sub,
@@ -478,6 +504,7 @@ fn foreign_objects_answer_like_absent_ones() {
         job,
         node,
         allocation,
+        volume,
     };
     let absent = Ids {
         tenant: ScopeId::Tenant(TenantId(11)),
@@ -487,6 +514,7 @@ fn foreign_objects_answer_like_absent_ones() {
         job: JobId(15),
         node: NodeId(16),
         allocation: AllocationId(17),
+        volume: VolumeId(18),
     };
     let mine = world
         .state

@@ -13,4 +13,5 @@ mod scenario;
 mod session;
 mod story;
 mod usage;
+mod volume;
 mod world;

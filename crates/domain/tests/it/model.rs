@@ -2,7 +2,7 @@
 //! arithmetic, whether each admission was allowed, what every scope must have counted, and which waiting job
 //! should have been started. Written without looking at how the domain keeps its counters.
 
-use tenure_domain::id::{AllocationId, GpuId, JobId, NodeId, UserId};
+use tenure_domain::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
 use tenure_domain::ledger::price::Prices;
 use tenure_domain::schedule::fleet::{GpuFacts, NodeStatus};
 use tenure_domain::tenancy::budget::Budget;
@@ -29,6 +29,7 @@ struct Work {
     id: JobId,
     owner: UserId,
     spec: JobSpec,
+    volumes: Vec<VolumeId>,
     /// What it uses by meter, the groups it counts in, and what is left of its hold.
     running: Option<Running>,
     given: Option<Given>,
@@ -45,6 +46,14 @@ struct Given {
     metered_ms: u64,
 }
 
+struct Space {
+    id: VolumeId,
+    scope: ScopeId,
+    mib: u64,
+    node: Option<NodeId>,
+    removed: bool,
+}
+
 struct Charged {
     at: Time,
     scopes: Vec<ScopeId>,
@@ -59,6 +68,7 @@ struct Machine {
     cordoned: bool,
     cpu: u64,
     memory: u64,
+    space: u64,
     gpus: Vec<(GpuId, GpuFacts)>,
 }
 
@@ -68,6 +78,7 @@ pub struct Model {
     works: Vec<Work>,
     charges: Vec<Charged>,
     machines: Vec<Machine>,
+    spaces: Vec<Space>,
     prices: Prices,
     pub admitted: u64,
 }
@@ -191,7 +202,12 @@ impl Model {
             .collect()
     }
 
-    fn used(&self, below: &[&Work], meter: &str) -> u64 {
+    fn used(&self, scope: ScopeId, below: &[&Work], meter: &str) -> u64 {
+        if meter == "volume_mib" {
+            let here = self.spaces.iter().filter(|space| !space.removed);
+            let below = here.filter(|space| self.up(space.scope).contains(&scope));
+            return below.map(|space| space.mib).sum();
+        }
         let running = below.iter().filter_map(|work| work.running.as_ref());
         running
             .flat_map(|(uses, ..)| uses)
@@ -273,7 +289,7 @@ impl Model {
                     .iter()
                     .find(|(name, _)| name == meter)
                     .map_or(0, |(_, n)| *n);
-                if more > 0 && self.used(&below, meter) + more > *limit {
+                if more > 0 && self.used(id, &below, meter) + more > *limit {
                     return Some(format!("{id} quota {meter}"));
                 }
             }
@@ -371,6 +387,9 @@ impl Model {
                 {
                     return false;
                 }
+                if !self.has_volumes(machine, &work.volumes) {
+                    return false;
+                }
                 if demand.gpus == 0 {
                     return self.forbids(owner, &work.spec, None, 0, now).is_none();
                 }
@@ -424,6 +443,26 @@ impl Model {
             })
     }
 
+    /// Whether a machine has a job's volumes, or room for those that are nowhere yet.
+    fn has_volumes(&self, machine: &Machine, wanted: &[VolumeId]) -> bool {
+        let mine = || self.spaces.iter().filter(|space| wanted.contains(&space.id));
+        let here = self.spaces.iter().filter(|space| space.node == Some(machine.id));
+        let taken: u64 = here.map(|space| space.mib).sum();
+        let fresh: u64 = mine()
+            .filter(|space| space.node.is_none())
+            .map(|space| space.mib)
+            .sum();
+        mine().all(|space| space.node.is_none_or(|node| node == machine.id))
+            && (fresh == 0 || taken + fresh <= machine.space)
+    }
+
+    fn space(&mut self, id: VolumeId) -> &mut Space {
+        self.spaces
+            .iter_mut()
+            .find(|space| space.id == id)
+            .expect("a known volume")
+    }
+
     /// Takes in what happened; refuses to believe what should not have.
     pub fn follow(&mut self, now: Time, event: &Event) {
         match event {
@@ -446,7 +485,7 @@ impl Model {
                 let below = self.below(*scope);
                 let above = limits
                     .iter()
-                    .map(|(meter, limit)| (meter.clone(), self.used(&below, meter), *limit))
+                    .map(|(meter, limit)| (meter.clone(), self.used(*scope, &below, meter), *limit))
                     .filter(|(_, used, limit)| used > limit);
                 let above = above.map(|(meter, used, _)| (meter, used)).collect();
                 let place = self.place_mut(*scope);
@@ -469,6 +508,7 @@ impl Model {
                     cordoned: false,
                     cpu: 0,
                     memory: 0,
+                    space: 0,
                     gpus: vec![],
                 });
             }
@@ -489,6 +529,7 @@ impl Model {
                 let machine = self.machine(*node);
                 machine.cpu = inventory.cpu_milli.into();
                 machine.memory = inventory.memory_mib;
+                machine.space = inventory.volume_mib;
                 machine.gpus = gpus.iter().copied().zip(inventory.gpus.iter().cloned()).collect();
             }
             Event::NodeLost { node } => self.machine(*node).status = NodeStatus::Lost,
@@ -510,8 +551,52 @@ impl Model {
             }
             Event::NodeRemoved { node } => self.machines.retain(|machine| machine.id != *node),
 
-            Event::JobSubmitted { job, owner, spec } => {
+            Event::VolumeCreated {
+                volume,
+                scope,
+                size_mib,
+                ..
+            } => self.spaces.push(Space {
+                id: *volume,
+                scope: *scope,
+                mib: *size_mib,
+                node: None,
+                removed: false,
+            }),
+            Event::VolumeGrown { volume, size_mib, .. } => {
+                assert!(self.space(*volume).mib < *size_mib, "a volume only grows");
+                self.space(*volume).mib = *size_mib;
+            }
+            Event::VolumeBound { volume, node, .. } => {
+                assert!(self.space(*volume).node.replace(*node).is_none());
+                let taken: u64 = self
+                    .spaces
+                    .iter()
+                    .filter(|space| space.node == Some(*node))
+                    .map(|space| space.mib)
+                    .sum();
+                let machine = self.machine(*node);
+                assert!(taken <= machine.space, "volumes have more than a node has");
+            }
+            Event::VolumeRemoved { volume, .. } => {
+                let used = self.works.iter().any(|work| work.volumes.contains(volume));
+                assert!(!used, "a volume was taken from a job");
+                self.space(*volume).removed = true;
+                self.spaces.retain(|space| !space.removed || space.node.is_some());
+            }
+            Event::VolumeErased { volume, node, .. } => {
+                assert!(self.space(*volume).removed && self.space(*volume).node == Some(*node));
+                self.spaces.retain(|space| space.id != *volume);
+            }
+
+            Event::JobSubmitted {
+                job,
+                owner,
+                spec,
+                volumes,
+            } => {
                 self.works.push(Work {
+                    volumes: volumes.clone(),
                     id: *job,
                     owner: *owner,
                     spec: JobSpec::clone(spec),
@@ -729,7 +814,7 @@ impl Model {
             let scope = state.tree.get(place.id).expect("the state knows the scope");
             let mut above = Vec::new();
             for (meter, limit) in &place.quota {
-                let used = self.used(&below, meter);
+                let used = self.used(place.id, &below, meter);
                 assert_eq!(
                     scope.used.get(&meter.parse().expect("a meter")).unwrap_or(0),
                     used,

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tenure_domain::command::{Observation, Ran};
-use tenure_domain::id::{AllocationId, Ids, JobId, KeyId, NodeId, SecretId, TenantId, UserId};
+use tenure_domain::id::{AllocationId, Ids, JobId, KeyId, NodeId, SecretId, TenantId, UserId, VolumeId};
 use tenure_domain::ledger::price::ClassPrice;
 use tenure_domain::meter::{Amounts, Meter, Of, Resource};
 use tenure_domain::schedule::fleet::{Inventory, NodeStatus};
+use tenure_domain::storage::volume::{Volume, VolumeUse};
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::Role;
@@ -200,6 +201,7 @@ impl Run {
             memory_mib: 4096 << self.chance.below(4),
             gpus,
             images: vec![],
+            volume_mib: self.chance.of(&[0, 500, 4000]),
         }
     }
 
@@ -240,7 +242,67 @@ impl Run {
         if chance.one_in(50) {
             job.secrets = [("TOKEN".to_owned(), "n1".to_owned())].into();
         }
+        for name in ["v0", "v1", "v2"] {
+            if chance.one_in(6) {
+                job.volumes.push(VolumeUse {
+                    name: name.into(),
+                    read_only: chance.one_in(2),
+                });
+            }
+        }
         job
+    }
+
+    /// A volume that is, or was removed, or never was.
+    fn volume(&mut self) -> VolumeId {
+        let all: Vec<VolumeId> = self.world.state.volumes.iter().map(|volume| volume.id).collect();
+        if self.chance.one_in(20) {
+            return VolumeId(self.chance.next());
+        }
+        self.chance.pick(&all).copied().unwrap_or(VolumeId(5))
+    }
+
+    fn volumes(&mut self) {
+        let (by, volume, scope) = (self.actor(), self.volume(), self.scope());
+        let size_mib = 16 + self.chance.below(600);
+        let wish = match self.chance.below(8) {
+            0..4 => Wish::CreateVolume {
+                scope,
+                name: format!("v{}", self.chance.below(3)),
+                size_mib,
+            },
+            4 => Wish::GrowVolume {
+                volume,
+                size_mib,
+                revision: None,
+            },
+            5 => {
+                // One that its node has to erase, where there is one that nobody uses.
+                let volumes = &self.world.state.volumes;
+                let idle = |volume: &&Volume| {
+                    volume.node.is_some() && !volume.removed && volumes.jobs_of(volume.id).next().is_none()
+                };
+                let bound = volumes.iter().find(idle);
+                Wish::RemoveVolume {
+                    volume: bound.map_or(volume, |bound| bound.id),
+                }
+            }
+            _ => {
+                let removed = self.world.state.volumes.iter().find(|volume| volume.removed);
+                let volume = removed.map_or(volume, |removed| removed.id);
+                let node = self
+                    .world
+                    .state
+                    .volumes
+                    .get(volume)
+                    .and_then(|volume| volume.node);
+                let node = node.unwrap_or_else(|| self.node());
+                let by = self.speaker(node);
+                self.act(by, Wish::NoteVolumeErased { node, volume });
+                return;
+            }
+        };
+        self.act(by, wish);
     }
 
     fn quota(&mut self) -> Amounts {
@@ -259,6 +321,7 @@ impl Run {
                 Resource::VramMib => chance.below(200_000),
                 Resource::CpuMilli => chance.below(8000),
                 Resource::MemoryMib => chance.below(8000),
+                Resource::VolumeMib => chance.below(4000),
             };
             quota.0.insert(Meter { resource, of }, limit);
         }
@@ -482,7 +545,8 @@ impl Run {
                     },
                 );
             }
-            79..92 => self.tenancy(),
+            79..82 => self.volumes(),
+            82..92 => self.tenancy(),
             _ => self.fleet(),
         }
     }
@@ -660,6 +724,10 @@ fn wish_name(wish: &Wish) -> &'static str {
         Wish::ReportInventory { .. } => "inventory",
         Wish::RemoveNode { .. } => "remove_node",
         Wish::CreateUser { .. } => "create_user",
+        Wish::CreateVolume { .. } => "create_volume",
+        Wish::GrowVolume { .. } => "grow_volume",
+        Wish::RemoveVolume { .. } => "remove_volume",
+        Wish::NoteVolumeErased { .. } => "volume_erased",
         _ => "other",
     }
 }
@@ -692,7 +760,7 @@ fn no_limit_is_passed_and_every_count_adds_up() {
         // A property that is never exercised holds for nothing.
         assert_eq!(
             taken.len(),
-            19,
+            23,
             "every kind of operation was accepted at times: {taken:?}"
         );
         assert!(taken.values().all(|&n| n > ops / 4000), "{taken:?}");

@@ -66,6 +66,7 @@ pub fn inventory(cpu_milli: u32, memory_mib: u64, gpus: Vec<GpuFacts>) -> Invent
         memory_mib,
         gpus,
         images: vec![],
+        volume_mib: 0,
     }
 }
 
@@ -79,6 +80,7 @@ pub fn spec(name: &str, demand: Demand, run_time_s: u64) -> JobSpec {
         image_secret: None,
         env: BTreeMap::new(),
         secrets: BTreeMap::new(),
+        volumes: vec![],
         workdir: None,
         sku: None,
         demand,

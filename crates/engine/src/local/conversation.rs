@@ -356,6 +356,7 @@ async fn take(
             link.say(Outgoing::Message(FromServer::Rotated { certificate_pem }, None))
                 .await;
         }
+        FromAgent::VolumeErased { volume } => inner.emit(Seen::VolumeErased { node, volume }).await,
         FromAgent::Log { request, chunk } => link.answer_log(request, chunk)?,
         FromAgent::Resized { request, done } => link.answer_resize(request, done)?,
         FromAgent::Readings { devices } => {

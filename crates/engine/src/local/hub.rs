@@ -11,7 +11,7 @@ use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use tenure_api::channel::stream::Target;
 use tenure_api::channel::{DeviceSlice, FromServer, LogChunk, LogStream, MAX_FRAME, MAX_LOG_CHUNK, Order};
-use tenure_domain::id::{AllocationId, NodeId};
+use tenure_domain::id::{AllocationId, NodeId, VolumeId};
 use tenure_domain::workload::job::StopReason;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
@@ -366,6 +366,20 @@ impl Engine for Hub {
             devices,
         })
         .await
+    }
+
+    async fn grow_volume(&self, node: NodeId, volume: VolumeId, size_mib: u64) -> Result<(), EngineError> {
+        self.inner
+            .link(node)?
+            .order(FromServer::GrowVolume { volume, size_mib })
+            .await
+    }
+
+    async fn erase_volume(&self, node: NodeId, volume: VolumeId) -> Result<(), EngineError> {
+        self.inner
+            .link(node)?
+            .order(FromServer::EraseVolume { volume })
+            .await
     }
 
     async fn read_log(

@@ -52,6 +52,7 @@ impl Fixture for Scripted {
             secrets: vec![],
             workdir: None,
             image: None,
+            volumes: vec![],
             devices: vec![],
             cpu_milli: 1,
             memory_mib: 1,

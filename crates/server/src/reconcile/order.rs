@@ -1,6 +1,6 @@
 //! What a node is told about one allocation, secrets opened on the way.
 
-use tenure_api::channel::{DeviceSlice, ImageOrder, Order};
+use tenure_api::channel::{DeviceSlice, ImageOrder, Order, VolumeOrder};
 use tenure_api::secret_text::SecretText;
 use tenure_domain::State;
 use tenure_domain::id::{AllocationId, SecretId};
@@ -68,6 +68,15 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
             .ok_or_else(|| format!("secret {name} was erased"))?;
         wanted.push((purpose, name.clone(), secret));
     }
+    let volumes = job.volumes.iter().zip(&spec.volumes).filter_map(|(id, wanted)| {
+        let volume = state.volumes.get(*id)?;
+        Some(VolumeOrder {
+            id: *id,
+            name: wanted.name.clone(),
+            size_mib: volume.size_mib,
+            read_only: wanted.read_only,
+        })
+    });
     let owner = ScopeId::User(job.owner);
     let order = Order {
         allocation: id,
@@ -92,6 +101,7 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
                 credentials: None,
             })
         }),
+        volumes: volumes.collect(),
         devices: devices(&state, id),
         cpu_milli: allocation.cpu_milli,
         memory_mib: allocation.memory_mib,

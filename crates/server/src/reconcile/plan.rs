@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tenure_api::channel::{AllocationReport, RunState};
 use tenure_domain::command::Observation;
-use tenure_domain::id::{AllocationId, NodeId};
+use tenure_domain::id::{AllocationId, NodeId, VolumeId};
 use tenure_domain::workload::job::{Job, Phase, StopReason};
 use tenure_domain::{Event, State, Time};
 
@@ -13,7 +13,7 @@ const START_AGAIN_MS: u64 = 3_000;
 /// How far past its run-time limit and grace a job may be before the server itself ends it.
 const OVERDUE_MS: u64 = 30_000;
 
-/// One thing to do about one allocation.
+/// One thing to do about one allocation or volume.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     Start(AllocationId),
@@ -25,6 +25,11 @@ pub enum Step {
     Release(AllocationId),
     /// The slices have another size than they began with.
     Resize(AllocationId),
+    GrowVolume {
+        volume: VolumeId,
+        size_mib: u64,
+    },
+    EraseVolume(VolumeId),
     Observe {
         allocation: AllocationId,
         observation: Observation,
@@ -70,8 +75,24 @@ pub fn steps(state: &State, node: NodeId, whole: bool, reports: &[AllocationRepo
                 },
             })
         }));
+        steps.extend(erasures(state, node));
+        // Whatever grew while the node was away; volumes that no job uses grow with their next one.
+        let used = state.volumes.on(node).filter(|volume| {
+            let mut jobs = state.volumes.jobs_of(volume.id);
+            jobs.any(|job| state.jobs.get(&job).is_some_and(|job| job.allocation.is_some()))
+        });
+        steps.extend(used.map(|volume| Step::GrowVolume {
+            volume: volume.id,
+            size_mib: volume.size_mib,
+        }));
     }
     steps
+}
+
+/// What the node has of volumes that are nobody's any more.
+fn erasures(state: &State, node: NodeId) -> impl Iterator<Item = Step> {
+    let removed = state.volumes.on(node).filter(|volume| volume.removed);
+    removed.map(|volume| Step::EraseVolume(volume.id))
 }
 
 fn step_of_report(state: &State, node: NodeId, whole: bool, report: &AllocationReport) -> Vec<Step> {
@@ -149,11 +170,26 @@ pub fn step_for(state: &State, event: &Event) -> Option<(NodeId, Step)> {
             let allocation = state.fleet.allocation(state.jobs.get(job)?.allocation?)?;
             Some((allocation.node, Step::Resize(allocation.id)))
         }
+        Event::VolumeRemoved { volume, .. } => {
+            let volume = state.volumes.get(*volume)?;
+            Some((volume.node?, Step::EraseVolume(volume.id)))
+        }
+        Event::VolumeGrown { volume, size_mib, .. } => {
+            let node = state.volumes.get(*volume)?.node?;
+            Some((
+                node,
+                Step::GrowVolume {
+                    volume: *volume,
+                    size_mib: *size_mib,
+                },
+            ))
+        }
         _ => None,
     }
 }
 
-/// What is said again to a node in conversation: starts not heard of, stops not followed, jobs past their time.
+/// What is said again to a node in conversation: starts not heard of, stops not followed, jobs past their time,
+/// volumes not erased.
 pub fn sweep(state: &State, node: NodeId, now: Time) -> Vec<Step> {
     let jobs = state
         .fleet
@@ -177,5 +213,5 @@ pub fn sweep(state: &State, node: NodeId, now: Time) -> Vec<Step> {
         }
         _ => None,
     });
-    steps.collect()
+    steps.chain(erasures(state, node)).collect()
 }

@@ -60,6 +60,8 @@ fn view(node: &Node) -> NodeView {
         used_cpu_milli: node.used_cpu_milli,
         memory_mib: node.memory_mib,
         used_memory_mib: node.used_memory_mib,
+        volume_mib: node.volume_mib,
+        used_volume_mib: node.used_volume_mib,
         allocations: u32::try_from(node.allocations.len()).unwrap_or(u32::MAX),
         gpus: node.gpus.iter().map(gpu_view).collect(),
         revision: node.revision,

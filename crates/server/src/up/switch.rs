@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 use async_trait::async_trait;
 use tenure_api::channel::stream::Target;
 use tenure_api::channel::{DeviceSlice, LogChunk, LogStream, Order};
-use tenure_domain::id::{AllocationId, NodeId};
+use tenure_domain::id::{AllocationId, NodeId, VolumeId};
 use tenure_domain::workload::job::StopReason;
 use tenure_engine::{Engine, EngineError, Seen, Stream};
 use tokio::sync::mpsc;
@@ -67,6 +67,14 @@ impl Engine for Switch {
         devices: Vec<DeviceSlice>,
     ) -> Result<(), EngineError> {
         self.engine(node)?.try_resize(node, allocation, devices).await
+    }
+
+    async fn grow_volume(&self, node: NodeId, volume: VolumeId, size_mib: u64) -> Result<(), EngineError> {
+        self.engine(node)?.grow_volume(node, volume, size_mib).await
+    }
+
+    async fn erase_volume(&self, node: NodeId, volume: VolumeId) -> Result<(), EngineError> {
+        self.engine(node)?.erase_volume(node, volume).await
     }
 
     async fn read_log(

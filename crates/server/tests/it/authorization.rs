@@ -38,6 +38,7 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
         "cost_read",
         "event_read",
         "secret_write",
+        "volume_manage",
         "node_read",
         "node_manage",
         "price_set",
@@ -61,6 +62,7 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
             "job_port",
             "cost_read",
             "secret_write",
+            "volume_manage",
             "node_read",
             "node_manage",
         ],
@@ -99,6 +101,8 @@ enum Noun {
     User,
     Job,
     Key,
+    /// Of the scope that stands so to the caller.
+    Volume,
 }
 
 /// What an operation needs.
@@ -118,7 +122,7 @@ enum Need {
 
 fn table() -> BTreeMap<&'static str, Need> {
     use Need::{Above, AnyKey, At, Nothing, Platform};
-    use Noun::{Job, Key, Scope, User};
+    use Noun::{Job, Key, Scope, User, Volume};
     [
         ("healthz", Nothing),
         ("readyz", Nothing),
@@ -160,6 +164,11 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("secrets", At(Scope, "scope_read")),
         ("set_secret", At(Scope, "secret_write")),
         ("erase_secret", At(Scope, "secret_write")),
+        ("volumes", At(Scope, "scope_read")),
+        ("create_volume", At(Scope, "volume_manage")),
+        ("volume", At(Volume, "scope_read")),
+        ("grow_volume", At(Volume, "volume_manage")),
+        ("remove_volume", At(Volume, "volume_manage")),
         ("submit_job", At(User, "job_submit")),
         ("plan_job", At(User, "job_submit")),
         ("jobs", At(Scope, "job_read")),
@@ -238,13 +247,21 @@ fn expected(operation: &str, need: Need, role: &str, relation: Relation) -> Expe
         return Expect::Unauthenticated;
     }
     let holds = |right: &str| rights(role).contains(right);
-    let is_self = |noun: Noun| noun != Noun::Scope && relation == Own;
+    let is_self = |noun: Noun| !matches!(noun, Noun::Scope | Noun::Volume) && relation == Own;
     let reached = matches!(relation, Own | Child) && role != "none";
     match need {
         Need::Nothing | Need::AnyKey => Expect::Allowed,
         // As `Own` the role is held at the platform; otherwise in a tenant, where the platform is not seen.
         Need::Platform(right) => verdict(relation == Own && holds(right), relation == Own && role != "none"),
+        // One's jobs may name what belongs to the scopes above oneself.
+        Need::At(Noun::Volume, "scope_read") if matches!(relation, Own | Parent) => Expect::Allowed,
         Need::At(noun, right) => {
+            // Whoever may submit a user's jobs keeps the user's volumes.
+            let right = if right == "volume_manage" && relation == Child {
+                "job_submit"
+            } else {
+                right
+            };
             let has = (reached && holds(right)) || (is_self(noun) && TO_SELF.contains(&right));
             match verdict(has, reached || is_self(noun)) {
                 // Nobody holds a role at a user, so there is none to take away.
@@ -401,6 +418,24 @@ impl Stage<'_> {
             (Noun::Scope, _) if operation == "scope_by_path" => self.cast.titles[&relation].clone(),
             (Noun::Scope, _) => self.cast.scopes[&relation].clone(),
             (Noun::User, _) => user,
+            (Noun::Volume, Guessed) => "vol_0000000000000".into(),
+            (Noun::Volume, _) => {
+                let scope = match relation {
+                    Deleted => &self.cast.scopes[&Own],
+                    _ => &self.cast.scopes[&relation],
+                };
+                let made = self.world.post(
+                    &self.world.owner,
+                    "/v1/volumes",
+                    json!({ "scope": scope, "name": self.fresh(), "size_mib": 16 }),
+                );
+                let id = made.await.id();
+                if relation == Deleted {
+                    let path = format!("/v1/volumes/{id}");
+                    assert_eq!(self.world.delete(&self.world.owner, &path).await.status, 204);
+                }
+                id
+            }
             (Noun::Job, Deleted) => self.cast.ended_job.clone(),
             (Noun::Job, Guessed) => "job_0000000000000".into(),
             (Noun::Job, _) => self.world.job(&user, &self.fresh()).await,
@@ -514,6 +549,14 @@ impl Stage<'_> {
                 }
                 delete(path)
             }
+            "volumes" => get(format!("/v1/volumes?scope={target}")),
+            "create_volume" => post(
+                "/v1/volumes".into(),
+                json!({ "scope": target, "name": self.fresh(), "size_mib": 16 }),
+            ),
+            "volume" => get(format!("/v1/volumes/{target}")),
+            "grow_volume" => post(format!("/v1/volumes/{target}/grow"), json!({ "size_mib": 32 })),
+            "remove_volume" => delete(format!("/v1/volumes/{target}")),
             "submit_job" => post(
                 "/v1/jobs".into(),
                 json!({ "owner": target, "spec": spec(&self.fresh()) }),

@@ -12,4 +12,5 @@ mod route;
 mod secret;
 mod session;
 mod throttle;
+mod volume;
 mod world;

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tenure_api::channel::stream::{Down, Exit, Target, Up, cost};
 use tenure_api::channel::{DeviceSlice, LogChunk, LogStream, Order};
 use tenure_api::token;
-use tenure_domain::id::{AllocationId, GpuId, NodeId};
+use tenure_domain::id::{AllocationId, GpuId, NodeId, VolumeId};
 use tenure_domain::ledger::price::Prices;
 use tenure_domain::schedule::fleet::{GpuFacts, Inventory};
 use tenure_domain::tenancy::key::Digest;
@@ -51,6 +51,12 @@ impl Engine for NoEngine {
         Ok(())
     }
     async fn try_resize(&self, _: NodeId, _: AllocationId, _: Vec<DeviceSlice>) -> Result<(), EngineError> {
+        Ok(())
+    }
+    async fn grow_volume(&self, _: NodeId, _: VolumeId, _: u64) -> Result<(), EngineError> {
+        Ok(())
+    }
+    async fn erase_volume(&self, _: NodeId, _: VolumeId) -> Result<(), EngineError> {
         Ok(())
     }
     async fn read_log(
@@ -341,6 +347,7 @@ impl World {
             cpu_milli: 64_000,
             memory_mib: 64 * 1024,
             gpus: vec![gpu],
+            volume_mib: 1 << 20,
             images: Vec::new(),
         };
         let report = Wish::ReportInventory { node, inventory };
@@ -382,6 +389,7 @@ impl World {
                 cpu_milli,
                 memory_mib: 64 * 1024,
                 gpus: Vec::new(),
+                volume_mib: 1 << 20,
                 images: Vec::new(),
             };
             self.controller

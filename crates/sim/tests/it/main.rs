@@ -6,4 +6,5 @@ mod session;
 mod share;
 mod tidy;
 mod up;
+mod volume;
 mod walk;

@@ -1,7 +1,8 @@
 //! Jobs inside images, in the real agent: Debian's static busybox is all there is.
 
-use tenure_api::channel::{ImageOrder, LogStream, Order, RunState};
+use tenure_api::channel::{ImageOrder, LogStream, Order, RunState, VolumeOrder};
 use tenure_api::secret_text::SecretText;
+use tenure_domain::id::VolumeId;
 
 use super::built::Built;
 use super::registry::{CREDENTIALS, DockerRegistry};
@@ -60,6 +61,38 @@ async fn a_job_sees_its_image_and_nothing_of_the_host() {
         said, "/work\nNAME=image\nreadable by the tenant\nb\nno gone\nno host\nread-only\nimage\ntmp\n",
         "{report:?} {errors}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_in_an_image_has_its_volumes() {
+    let registry = DockerRegistry::start().await;
+    let image = registry.push("busybox", "v1", &busybox()).await;
+    let bench = Bench::with(
+        std::time::Duration::from_secs(60),
+        &["--volume-space", "134217728"],
+    )
+    .await;
+    let data = VolumeOrder {
+        id: VolumeId(fresh().0),
+        name: "data".into(),
+        size_mib: 32,
+        read_only: false,
+    };
+    for (script, said) in [
+        ("echo kept > /volumes/data/file; busybox ls /volumes", "data\n"),
+        ("busybox cat /volumes/data/file", "kept\n"),
+    ] {
+        let mut order = ordered(&bench, &image, &["sh", "-c", script]);
+        order.volumes = vec![data.clone()];
+        let id = order.allocation;
+        let report = bench.run(order).await;
+        let errors = bench.log(id, LogStream::Stderr).await;
+        assert_eq!(
+            bench.log(id, LogStream::Stdout).await,
+            said,
+            "{report:?} {errors}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

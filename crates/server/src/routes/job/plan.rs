@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use tenure_api::v1::job::{Plan, SubmitJob};
 use tenure_domain::id::{Ids, JobId};
-use tenure_domain::schedule::pass;
+use tenure_domain::schedule::pass::{self, Ask};
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::spec::JobSpec;
 use tenure_domain::{Command, Event, State as Platform, Time, Wish, decide};
@@ -75,13 +75,18 @@ fn read(state: &Platform, owner: ScopeId, events: &[Event], at: Time) -> Plan {
         }
     }
     if !plan.starts_now {
-        let spec = events.iter().find_map(|event| match event {
-            Event::JobSubmitted { spec, .. } => Some(spec),
+        let ask = events.iter().find_map(|event| match event {
+            Event::JobSubmitted { spec, volumes, .. } => Some(Ask {
+                owner,
+                spec,
+                volumes,
+                job: JobId(THROWAWAY),
+                attempt: 1,
+            }),
             _ => None,
         });
         let mut ids = Ids::starting_at(THROWAWAY);
-        let waits =
-            spec.and_then(|spec| pass::start(state, owner, spec, JobId(THROWAWAY), 1, &mut ids, at).err());
+        let waits = ask.and_then(|ask| pass::start(state, &ask, &mut ids, at).err());
         plan.waiting = waits.map(Into::into);
     }
     plan

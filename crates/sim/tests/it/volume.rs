@@ -1,0 +1,137 @@
+//! Volumes with the real programs: made, filled, read, grown and removed from the command line.
+
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use tenure_sim::house::{House, program};
+
+const ADA: &str = "acme/research/ada";
+const OTHER: &str = "globex/labs/cleo";
+
+fn tenure(house: &House, user: &str, args: &[&str]) -> Output {
+    Command::new(program("tenure"))
+        .args(args)
+        .env("TENURE_SERVER", house.url())
+        .env("TENURE_TOKEN", house.demo_token(user))
+        .env("HOME", house.dir.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+/// What it printed, where it ended well.
+fn said(house: &House, user: &str, args: &[&str]) -> String {
+    let output = tenure(house, user, args);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn images(house: &House) -> usize {
+    let dir = std::fs::read_dir(house.agent_dir().join("volumes")).unwrap();
+    dir.filter(|entry| {
+        entry
+            .as_ref()
+            .unwrap()
+            .path()
+            .extension()
+            .is_some_and(|kind| kind == "img")
+    })
+    .count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn from_making_to_erasure_on_the_command_line() {
+    let mut house = House::new(None);
+    house.start_server().await;
+    house.start_agent().await;
+    said(&house, ADA, &["volume", "create", "data", "--size", "64MiB"]);
+    let write = [
+        "run",
+        "-y",
+        "--volume",
+        "data",
+        "--",
+        "sh",
+        "-c",
+        "echo frame 1 > /volumes/data/frames",
+    ];
+    said(&house, ADA, &write);
+    let read = "cat /volumes/data/frames; touch /volumes/data/x 2>/dev/null || echo read-only";
+    assert_eq!(
+        said(
+            &house,
+            ADA,
+            &["run", "-y", "--volume", "data:ro", "--", "sh", "-c", read]
+        ),
+        "frame 1\nread-only\n"
+    );
+    let file = house.dir.path().join("job.yaml");
+    let spec = "name: from-a-file\ncommand: [cat, /volumes/data/frames]\nvolumes:\n  - name: data\n    read_only: true\n";
+    std::fs::write(&file, spec).unwrap();
+    said(&house, ADA, &["apply", "-f", file.to_str().unwrap()]);
+    assert_eq!(said(&house, ADA, &["logs", "-f", "from-a-file"]), "frame 1\n");
+
+    said(&house, ADA, &["volume", "grow", "data", "--size", "128MiB"]);
+    let size = "df -m --output=size /volumes/data | tail -1";
+    let size = said(
+        &house,
+        ADA,
+        &["run", "-y", "--volume", "data", "--", "sh", "-c", size],
+    );
+    assert!(size.trim().parse::<u64>().unwrap() > 90, "{size}");
+    let list = said(&house, ADA, &["volume", "list"]);
+    assert!(
+        list.contains("data") && list.contains("128 MiB") && list.contains(ADA),
+        "{list}"
+    );
+
+    // Another tenant neither finds it nor runs with it.
+    assert!(!said(&house, OTHER, &["volume", "list"]).contains("data"));
+    for args in [
+        &["volume", "show", "data"][..],
+        &["run", "-y", "--volume", "data", "--", "true"],
+    ] {
+        let refused = tenure(&house, OTHER, args);
+        let code = refused.status.code();
+        assert!(matches!(code, Some(2 | 3)), "{args:?} ended with {code:?}");
+    }
+
+    // In use it stays.
+    let id = said(
+        &house,
+        ADA,
+        &[
+            "run", "-d", "-y", "-o", "name", "--volume", "data", "--", "sleep", "600",
+        ],
+    );
+    assert_eq!(
+        tenure(&house, ADA, &["volume", "remove", "-y", "data"])
+            .status
+            .code(),
+        Some(3)
+    );
+    said(&house, ADA, &["stop", id.trim()]);
+    let begun = Instant::now();
+    while !tenure(&house, ADA, &["volume", "remove", "-y", "data"])
+        .status
+        .success()
+    {
+        assert!(begun.elapsed() < Duration::from_secs(30), "never unused");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    while images(&house) > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "never erased");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let node = &house.owner().nodes(None).await.unwrap().items[0];
+    assert!(node.volume_mib > 0);
+    let begun = Instant::now();
+    while house.owner().nodes(None).await.unwrap().items[0].used_volume_mib > 0 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "the erasure was never noted"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
