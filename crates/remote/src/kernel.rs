@@ -199,7 +199,6 @@ unsafe fn argument(kind: ArgumentKind, size: usize, value: *const c_void) -> Res
         K::Local if !value.is_null() => Err(INVALID_ARG_VALUE),
         K::Local if size == 0 => Err(INVALID_ARG_SIZE),
         K::Local => Ok(Argument::Local(size as u64)),
-        K::Unknown if value.is_null() => Ok(Argument::Local(size as u64)),
         K::Buffer if value.is_null() => Ok(Argument::Memory(Id::NONE)),
         _ if value.is_null() => Err(INVALID_ARG_VALUE),
         K::Buffer if handle()?.is_null() => Ok(Argument::Memory(Id::NONE)),
@@ -208,7 +207,6 @@ unsafe fn argument(kind: ArgumentKind, size: usize, value: *const c_void) -> Res
         K::Unknown if size == size_of::<Handle>() && LIVING.has(handle()?) => {
             memory(handle()?).or_else(|_| sampler(handle()?))
         }
-        K::Unknown if size == size_of::<Handle>() && handle()?.is_null() => Ok(Argument::Memory(Id::NONE)),
         // SAFETY: as promised.
         K::Value | K::Unknown => Ok(Argument::Bytes(
             unsafe { list(value.cast::<u8>(), size) }.to_vec(),

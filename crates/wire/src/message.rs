@@ -132,7 +132,7 @@ macro_rules! numbered {
 numbered! {
     /// What a kernel takes at one place.
     ArgumentKind {
-        /// The driver does not say.
+        /// A number, an image or a sampler: the driver does not say.
         Unknown = 0,
         Value = 1,
         Local = 2,

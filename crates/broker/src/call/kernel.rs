@@ -12,8 +12,8 @@ use super::program::newer_than;
 use super::{Answer, DONE, Done, Here};
 use crate::abi::{
     ADDRESS_CONSTANT, ADDRESS_GLOBAL, ADDRESS_LOCAL, ADDRESS_PRIVATE, Handle, INVALID_ARG_INDEX,
-    INVALID_ARG_SIZE, INVALID_ARG_VALUE, INVALID_KERNEL_ARGS, INVALID_OPERATION, INVALID_VALUE,
-    INVALID_WORK_DIMENSION, KERNEL_ARG_ADDRESS_QUALIFIER, KERNEL_ARG_TYPE_NAME, KERNEL_FUNCTION_NAME,
+    INVALID_ARG_SIZE, INVALID_ARG_VALUE, INVALID_KERNEL_ARGS, INVALID_MEM_OBJECT, INVALID_OPERATION,
+    INVALID_SAMPLER, INVALID_VALUE, INVALID_WORK_DIMENSION, SUCCESS, KERNEL_ARG_ADDRESS_QUALIFIER, KERNEL_ARG_TYPE_NAME, KERNEL_FUNCTION_NAME,
     KERNEL_NUM_ARGS,
 };
 use crate::driver::{ask, ask_number, cl};
@@ -43,7 +43,7 @@ fn kind(kernel: Handle, place: u32) -> ArgumentKind {
         }
     };
     let Ok(qualifier) = ask_number::<u32>(question(KERNEL_ARG_ADDRESS_QUALIFIER)) else {
-        return ArgumentKind::Unknown;
+        return kind_by_trial(kernel, place);
     };
     let name = ask(question(KERNEL_ARG_TYPE_NAME)).unwrap_or_default();
     let name = String::from_utf8_lossy(&name).trim_end_matches('\0').to_owned();
@@ -55,6 +55,31 @@ fn kind(kernel: Handle, place: u32) -> ArgumentKind {
         ADDRESS_PRIVATE if !name.is_empty() && !name.contains('*') => ArgumentKind::Value,
         _ => ArgumentKind::Unknown,
     }
+}
+
+/// Binaries may not say what their kernels take, but a driver refuses what cannot be meant: no value at all for
+/// anything but memory, eight zeros for local memory and for numbers of another size. What is left unknown takes a
+/// number, an image or a sampler.
+fn kind_by_trial(kernel: Handle, place: u32) -> ArgumentKind {
+    let zeros = 0u64;
+    let attempt = |value: *const u64| {
+        // SAFETY: a live kernel that nobody else knows yet; what it accepts is set again before a launch.
+        unsafe { (cl().set_kernel_arg)(kernel, place, POINTER, value.cast()) }
+    };
+    match (attempt(std::ptr::null()), attempt(&zeros)) {
+        (SUCCESS, SUCCESS) => ArgumentKind::Buffer,
+        (SUCCESS, _) => ArgumentKind::Local,
+        (_, INVALID_ARG_SIZE) => ArgumentKind::Value,
+        (_, INVALID_MEM_OBJECT) => ArgumentKind::Image,
+        (_, INVALID_SAMPLER) => ArgumentKind::Sampler,
+        _ => ArgumentKind::Unknown,
+    }
+}
+
+/// Whether a number could be the address of anything in a process: the driver might take it for an object's.
+fn could_be_address(bytes: &[u8]) -> bool {
+    let number = bytes.try_into().map_or(0, u64::from_ne_bytes);
+    (1 << 32..1 << 48).contains(&number)
 }
 
 fn keep(here: Here<'_>, id: Id, program: Arc<Program>, handle: Handle) -> Result<Vec<ArgumentKind>, Fault> {
@@ -156,11 +181,10 @@ fn check(here: Here<'_>, kind: ArgumentKind, value: Argument) -> Result<Kept, Fa
             Err(Fault::Code(INVALID_ARG_SIZE))
         }
         (K::Value, Argument::Bytes(bytes)) => Ok(Kept::Bytes(bytes)),
-        // As long as an address, and the driver does not say whether it would take it for one.
-        (K::Unknown, Argument::Bytes(bytes)) if bytes.len() != POINTER => Ok(Kept::Bytes(bytes)),
-        (K::Local | K::Unknown, Argument::Local(bytes)) if (1..1 << 32).contains(&bytes) => Ok(Kept::Local(bytes)),
-        (K::Local | K::Unknown, Argument::Local(_)) => Err(Fault::Code(INVALID_ARG_SIZE)),
-        (K::Buffer | K::Unknown, Argument::Memory(id)) if id.is_none() => Ok(Kept::Memory(None)),
+        (K::Unknown, Argument::Bytes(bytes)) if !could_be_address(&bytes) => Ok(Kept::Bytes(bytes)),
+        (K::Local, Argument::Local(bytes)) if (1..1 << 32).contains(&bytes) => Ok(Kept::Local(bytes)),
+        (K::Local, Argument::Local(_)) => Err(Fault::Code(INVALID_ARG_SIZE)),
+        (K::Buffer, Argument::Memory(id)) if id.is_none() => Ok(Kept::Memory(None)),
         (K::Buffer | K::Image | K::Unknown, Argument::Memory(id)) => {
             let memory = here.table.memory(id)?;
             let fits = match kind {
