@@ -18,6 +18,7 @@ mod fault;
 mod format;
 mod helper;
 mod object;
+mod print;
 mod table;
 mod worker;
 

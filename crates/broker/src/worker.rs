@@ -7,6 +7,7 @@ use tenure_wire::Listener;
 
 use crate::connection;
 use crate::driver;
+use crate::print;
 
 pub struct Settings {
     pub listener: Listener,
@@ -27,6 +28,7 @@ const CONNECTIONS_MOST: usize = 256;
 
 /// Serves until the socket fails.
 pub fn run(settings: Settings) -> Result<(), String> {
+    print::capture().map_err(|error| error.to_string())?;
     driver::open()?;
     let world = Arc::new(World {
         running: RwLock::new(()),

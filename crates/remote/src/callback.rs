@@ -1,11 +1,11 @@
 //! Callbacks of events: a thread of ours hears the broker's notices and calls the program back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use tenure_wire::{Notice, Request};
+use tenure_wire::{Malformed, Notice, Request};
 
 use crate::abi::{Handle, OUT_OF_RESOURCES};
 use crate::event::Event;
@@ -29,6 +29,8 @@ pub struct Callbacks {
     waiting: Mutex<HashMap<u64, Waiting>>,
     next: AtomicU64,
     listens: AtomicBool,
+    /// Notices for the thread: token and status.
+    came: Mutex<VecDeque<(u64, i32)>>,
 }
 
 impl Callbacks {
@@ -80,16 +82,17 @@ impl Callbacks {
 
 fn listen(link: &'static Link) {
     loop {
-        match link.side().notice(true) {
-            Ok(Some(Notice::Event { token, status })) => {
-                if let Some(waiting) = link.callbacks.take(token) {
-                    let _ = link.pendings.settle(link);
-                    waiting.call(status);
-                }
+        let heard = take_in(link);
+        let next = lock(&link.callbacks.came).pop_front();
+        if let Some((token, status)) = next {
+            if let Some(waiting) = link.callbacks.take(token) {
+                let _ = link.pendings.settle(link);
+                waiting.call(status);
             }
-            Ok(Some(Notice::Text(text))) => print(&text),
-            Ok(None) if link.alive() => {}
-            _ => break,
+            continue;
+        }
+        if heard.is_err() || link.side().await_notice().is_err() || !link.alive() {
+            break;
         }
     }
     // Nothing will come any more: everybody who waits is told that it failed.
@@ -107,19 +110,29 @@ impl Waiting {
     }
 }
 
-/// Prints what kernels printed.
-pub fn print(text: &[u8]) {
+/// Takes in all notices: prints what kernels printed, and lays the rest aside for the thread.
+fn take_in(link: &'static Link) -> Result<(), Malformed> {
+    // Held while printing, so that whoever comes later finds it printed.
+    let mut came = lock(&link.callbacks.came);
+    while let Some(notice) = link.side().notice()? {
+        match notice {
+            Notice::Event { token, status } => came.push_back((token, status)),
+            Notice::Text(text) => print(&text),
+        }
+    }
+    Ok(())
+}
+
+fn print(text: &[u8]) {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text).and_then(|()| out.flush());
 }
 
-/// Prints what came of kernels' words by now, unless the thread does that.
+/// Prints what came of kernels' words by now.
 pub fn print_what_came(link: &'static Link) {
-    if link.callbacks.listens() {
-        return;
-    }
-    while let Ok(Some(Notice::Text(text))) = link.side().notice(false) {
-        print(&text);
+    let _ = take_in(link);
+    if link.callbacks.listens() && !lock(&link.callbacks.came).is_empty() {
+        link.side().rouse();
     }
 }

@@ -140,13 +140,24 @@ impl TenantSide {
         Slot::new(REPLIES, slot).status(&self.shared)
     }
 
-    /// The next notice; sleeps a while for it if `patient`.
-    pub fn notice(&self, patient: bool) -> Result<Option<Notice>, Malformed> {
+    /// Sleeps until there is a notice, somebody rouses, or a while has passed.
+    pub fn await_notice(&self) -> Result<(), Malformed> {
+        let drowsy = lock(&self.notices).drowse(&self.shared)?;
+        if let Some(seen) = drowsy {
+            Ear::sleep_on(NOTICES, &self.shared, seen, Duration::from_millis(100));
+        }
+        Ok(())
+    }
+
+    /// Wakes who sleeps there.
+    pub fn rouse(&self) {
+        Ear::rouse(NOTICES, &self.shared);
+    }
+
+    /// The next notice, if there is one.
+    pub fn notice(&self) -> Result<Option<Notice>, Malformed> {
         let mut payload = Vec::new();
         let mut ear = lock(&self.notices);
-        if patient && !ear.ready(&self.shared)? {
-            ear.sleep(&self.shared, Duration::from_millis(100))?;
-        }
         let Some(head) = ear.take(&self.shared, &mut payload)? else {
             return Ok(None);
         };

@@ -212,14 +212,23 @@ impl Ear {
 
     /// Sleeps until the writer rings, or for a while.
     pub fn sleep(&mut self, shared: &Shared, most: Duration) -> Result<(), Malformed> {
-        let bell = self.place.bell(shared);
-        let seen = bell.load(SeqCst);
-        self.place.sleeps(shared).store(1, SeqCst);
-        if !self.ready(shared)? {
-            futex::sleep(bell, seen, most);
+        if let Some(seen) = self.drowse(shared)? {
+            futex::sleep(self.place.bell(shared), seen, most);
         }
         self.place.sleeps(shared).store(0, SeqCst);
         Ok(())
+    }
+
+    /// Asks to be rung; what the bell shows now, or none if a frame is there already.
+    pub fn drowse(&mut self, shared: &Shared) -> Result<Option<u32>, Malformed> {
+        let seen = self.place.bell(shared).load(SeqCst);
+        self.place.sleeps(shared).store(1, SeqCst);
+        Ok((!self.ready(shared)?).then_some(seen))
+    }
+
+    /// Sleeps on the bell as it was seen, without holding the ear.
+    pub fn sleep_on(place: Place, shared: &Shared, seen: u32, most: Duration) {
+        futex::sleep(place.bell(shared), seen, most);
     }
 
     /// Wakes a reader that sleeps, from outside the ring.

@@ -12,6 +12,7 @@ use crate::abi::{
 use crate::driver::cl;
 use crate::fault::{Fault, checked};
 use crate::object::{Event, Live, Object, Queue};
+use crate::print;
 
 /// When a command with a reply is answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,7 +92,10 @@ pub fn command(
             };
             outcome(&queue, code)
         }),
-        None if ends => checked(outcome(&queue, SUCCESS)).map(|()| DONE),
+        None if ends => {
+            print::hand_over(here);
+            checked(outcome(&queue, SUCCESS)).map(|()| DONE)
+        }
         None => Ok(DONE),
     }
 }
@@ -109,6 +113,7 @@ pub fn answer_later(here: Here<'_>, frame: Frame, job: impl FnOnce() -> i32 + Se
     let connection = here.clone();
     let given = here.helpers.give(move || {
         let code = job();
+        print::hand_over(&connection);
         connection.side.answer(frame, code, &[]);
     });
     if given {
@@ -132,7 +137,9 @@ pub fn finish(here: Here<'_>, frame: Frame, queue: Id) -> Done {
         outcome(&queue, code)
     };
     if frame.is_alone() {
-        checked(finish()).map(|()| DONE)
+        let code = finish();
+        print::hand_over(here);
+        checked(code).map(|()| DONE)
     } else {
         answer_later(here, frame, finish)
     }

@@ -17,6 +17,7 @@ use crate::connection::Connection;
 use crate::driver::{ask_number, cl};
 use crate::fault::{Fault, checked};
 use crate::object::{Event, Live, Object};
+use crate::print;
 
 /// The most notices promised at once: what the ring of notices holds.
 const NOTICES_MOST: u64 = 32 << 10;
@@ -91,7 +92,9 @@ pub fn wait(here: Here<'_>, frame: Frame, ids: &[Id]) -> Done {
         if waited == SUCCESS { code } else { waited }
     };
     if frame.is_alone() {
-        checked(wait()).map(|()| DONE)
+        let code = wait();
+        print::hand_over(here);
+        checked(code).map(|()| DONE)
     } else {
         answer_later(here, frame, wait)
     }

@@ -15,6 +15,7 @@ use crate::abi::{
 };
 use crate::driver::{ask, cl, driver};
 use crate::fault::{Fault, checked};
+use crate::print;
 use crate::object::{Context, Live, Made, Object, Origin, Program, lock};
 
 /// The longest source, and the longest binary.
@@ -25,6 +26,10 @@ const OPTIONS_MOST: usize = 32 << 10;
 const PROGRAMS_MOST: usize = 1024;
 
 fn keep(here: Here<'_>, id: Id, context: Arc<Context>, handle: Handle, origin: Origin) -> Result<(), Fault> {
+    print::expect(match &origin {
+        Origin::Source(text) => Some(text),
+        _ => None,
+    });
     let program = Program {
         live: Live::new(handle, cl().release_program),
         context,

@@ -16,7 +16,7 @@ pub struct Cl {
 /// Calls `$cl`'s function `$name` with the arguments given, all as the types written.
 #[macro_export]
 macro_rules! call {
-    ($cl:expr, $name:literal, $ret:ty, $($arg:expr => $kind:ty),*) => {{
+    ($cl:expr, $name:expr, $ret:ty, $($arg:expr => $kind:ty),*) => {{
         type Function = unsafe extern "C" fn($($kind),*) -> $ret;
         let function = $cl.function::<Function>($name);
         // SAFETY: the types are those of the OpenCL headers, the values made by this test.
