@@ -123,6 +123,11 @@ fn runs_its_part() {
 
 
         "semantics" => super::semantics::check_all(),
+        "spin" => super::death::spin(),
+        "work" => super::death::work(),
+        "fork" => super::fork::fork_and_go_on(),
+        "allocate" => super::fork::allocate(),
+        "cost" => super::cost::measure(),
         other => panic!("no part {other}"),
     }
 }
