@@ -6,12 +6,8 @@ use std::ffi::c_void;
 pub type Handle = *mut c_void;
 
 pub const SUCCESS: i32 = 0;
-pub const MEM_OBJECT_ALLOCATION_FAILURE: i32 = -4;
 pub const OUT_OF_RESOURCES: i32 = -5;
-pub const OUT_OF_HOST_MEMORY: i32 = -6;
 pub const PROFILING_INFO_NOT_AVAILABLE: i32 = -7;
-pub const IMAGE_FORMAT_NOT_SUPPORTED: i32 = -10;
-pub const MISALIGNED_SUB_BUFFER_OFFSET: i32 = -13;
 pub const EXEC_STATUS_ERROR_IN_WAIT_LIST: i32 = -14;
 pub const INVALID_VALUE: i32 = -30;
 pub const INVALID_DEVICE: i32 = -33;
@@ -51,7 +47,6 @@ pub const MEM_OBJECT_IMAGE1D: u64 = 0x10F4;
 pub const MEM_OBJECT_IMAGE1D_ARRAY: u64 = 0x10F5;
 pub const MEM_OBJECT_IMAGE1D_BUFFER: u64 = 0x10F6;
 
-pub const PROGRAM_NUM_DEVICES: u32 = 0x1162;
 pub const PROGRAM_BINARY_SIZES: u32 = 0x1165;
 pub const PROGRAM_BINARIES: u32 = 0x1166;
 

@@ -1,12 +1,12 @@
 //! One call: which function does it, and what becomes of a command that failed while nobody waited.
 
 mod command;
-mod create;
-mod event;
-mod image;
+pub mod create;
+pub mod event;
+pub mod image;
 mod info;
-mod kernel;
-mod program;
+pub mod kernel;
+pub mod program;
 mod transfer;
 
 use std::sync::Arc;
@@ -134,11 +134,7 @@ pub fn perform(here: Here<'_>, frame: Frame, request: Request) -> Done {
         R::SetUserEvent { event, status } => event::set_user(here, event, status),
         R::Wait { events } => event::wait(here, frame, &events),
         R::Ended { events } => event::ended(here, &events),
-        R::Notify {
-            event,
-            status,
-            token,
-        } => event::notify(here, event, status, token),
+        R::Notify { event, status, token } => event::notify(here, event, status, token),
         R::Flush { queue } => command::flush(here, queue),
         R::Finish { queue } => command::finish(here, frame, queue),
         R::Timer { device } => info::timer(device),
@@ -163,7 +159,10 @@ fn ordered(here: Here<'_>, frame: Frame, request: Request) -> Done {
             global,
             local,
         } => {
-            order!(order, kernel::launch(here, frame, &order, kernel, sides, offset, global, local))
+            order!(
+                order,
+                kernel::launch(here, frame, &order, kernel, sides, offset, global, local)
+            )
         }
         R::Read {
             order,

@@ -12,7 +12,7 @@ use crate::call::{self, Answer};
 use crate::driver::cl;
 use crate::fault::Fault;
 use crate::helper::Helpers;
-use crate::object::Object;
+use crate::object::{Live, Object};
 use crate::table::Table;
 use crate::worker::World;
 
@@ -124,11 +124,20 @@ impl Connection {
     }
 
     fn finish_queues(&self) {
-        for object in self.table.all() {
-            if let Object::Queue(queue) = object {
-                // SAFETY: a live queue, held by the table's entry.
-                unsafe { (cl().finish)(queue.live.get()) };
-            }
+        let held = self.world.hold();
+        let live = |object: Object| match object {
+            Object::Queue(queue) if !queue.live.get().is_null() => Some(Live::retained(
+                queue.live.get(),
+                cl().retain_queue,
+                cl().release_queue,
+            )),
+            _ => None,
+        };
+        let queues: Vec<Live> = self.table.all().into_iter().filter_map(live).collect();
+        drop(held);
+        for queue in queues {
+            // SAFETY: a live queue, held here.
+            unsafe { (cl().finish)(queue.get()) };
         }
     }
 
@@ -143,6 +152,7 @@ impl Connection {
 
     /// All that is left: commands that wait for the tenant fail, the others end, then everything is given back.
     fn tear_down(&self) {
+        let held = self.world.hold();
         let objects = self.table.all();
         for object in &objects {
             if let Object::Event(event) = object
@@ -154,7 +164,9 @@ impl Connection {
             }
         }
         drop(objects);
+        drop(held);
         self.finish_queues();
+        let _held = self.world.hold();
         drop(self.table.clear());
         self.regions
             .write()
@@ -179,6 +191,7 @@ pub fn serve(world: Arc<World>, socket: Socket) {
         closed: AtomicBool::new(false),
         promised: AtomicU64::new(0),
     });
+    connection.world.add(&connection);
     let socket = Arc::new(socket);
     let heard = (connection.clone(), socket.clone());
     let ear = std::thread::Builder::new()
@@ -208,11 +221,9 @@ fn take(connection: &Arc<Connection>, frame: Frame, payload: &[u8]) -> bool {
     let Ok(request) = Request::decode(payload) else {
         return false;
     };
-    let _running = connection
-        .world
-        .running
-        .read()
-        .unwrap_or_else(PoisonError::into_inner);
+    let Some(_running) = connection.world.enter(connection) else {
+        return false;
+    };
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         call::perform(connection, frame, request)
     }));

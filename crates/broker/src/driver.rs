@@ -164,7 +164,9 @@ pub fn open() -> Result<(), String> {
         devices,
         _library: library,
     };
-    DRIVER.set(opened).map_err(|_| "the driver is open already".to_owned())
+    DRIVER
+        .set(opened)
+        .map_err(|_| "the driver is open already".to_owned())
 }
 
 fn handles(ask: impl Fn(u32, *mut Handle, *mut u32) -> i32) -> Vec<Handle> {
@@ -185,7 +187,10 @@ fn version(functions: &Functions, platform: Handle) -> (u32, u32) {
     let text = String::from_utf8_lossy(&text).into_owned();
     let number = text.split_whitespace().nth(1).unwrap_or("1.0");
     let (major, minor) = number.split_once('.').unwrap_or(("1", "0"));
-    (major.parse().unwrap_or(1), minor.trim_end_matches('\0').parse().unwrap_or(0))
+    (
+        major.parse().unwrap_or(1),
+        minor.trim_end_matches('\0').parse().unwrap_or(0),
+    )
 }
 
 /// The longest answer the driver may give.
@@ -210,7 +215,9 @@ pub fn ask(question: impl Fn(usize, *mut c_void, *mut usize) -> i32) -> Result<V
 }
 
 /// The same for one number.
-pub fn ask_number<T: Copy + Default>(question: impl Fn(usize, *mut c_void, *mut usize) -> i32) -> Result<T, i32> {
+pub fn ask_number<T: Copy + Default>(
+    question: impl Fn(usize, *mut c_void, *mut usize) -> i32,
+) -> Result<T, i32> {
     let mut number = T::default();
     match question(size_of::<T>(), (&raw mut number).cast(), std::ptr::null_mut()) {
         SUCCESS => Ok(number),

@@ -67,7 +67,11 @@ pub fn rect_reach(origin: &[u64; 3], region: &[u64; 3], row: u64, slice: u64) ->
         return None;
     }
     let row = if row == 0 { region[0] } else { row };
-    let slice = if slice == 0 { row.checked_mul(region[1])? } else { slice };
+    let slice = if slice == 0 {
+        row.checked_mul(region[1])?
+    } else {
+        slice
+    };
     if row < region[0] || slice < row.checked_mul(region[1])? || !slice.is_multiple_of(row) {
         return None;
     }

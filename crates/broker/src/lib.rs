@@ -13,13 +13,17 @@
 mod abi;
 mod call;
 mod connection;
+mod control;
 mod driver;
 mod fault;
 mod format;
 mod helper;
+mod inventory;
 mod object;
 mod print;
+mod store;
+mod suspend;
 mod table;
 mod worker;
 
-pub use worker::{run, Settings};
+pub use worker::{Settings, run};

@@ -8,6 +8,7 @@ use tenure_wire::ArgumentKind;
 
 use crate::abi::Handle;
 use crate::driver::cl;
+use crate::store::Store;
 
 /// One reference to an object of the driver, given up when dropped.
 pub struct Live {
@@ -21,6 +22,17 @@ impl Live {
             handle: AtomicUsize::new(handle as usize),
             release,
         }
+    }
+
+    /// One more reference to an object that lives.
+    pub fn retained(
+        handle: Handle,
+        retain: unsafe extern "C" fn(Handle) -> i32,
+        release: unsafe extern "C" fn(Handle) -> i32,
+    ) -> Live {
+        // SAFETY: a live object, as the caller has it.
+        unsafe { retain(handle) };
+        Live::new(handle, release)
     }
 
     pub fn get(&self) -> Handle {
@@ -65,7 +77,10 @@ pub struct Queue {
 pub enum Shape {
     Buffer,
     /// A part of a buffer.
-    Part { of: Arc<Memory>, at: u64 },
+    Part {
+        of: Arc<Memory>,
+        at: u64,
+    },
     Image(Image),
 }
 
@@ -86,6 +101,8 @@ pub struct Memory {
     pub flags: u64,
     pub bytes: u64,
     pub shape: Shape,
+    /// Its bytes, while the slice is set aside.
+    pub store: Mutex<Option<Store>>,
 }
 
 impl Memory {
@@ -161,26 +178,24 @@ pub struct Event {
     /// What an event without a handle says.
     pub status: AtomicI32,
     pub queue: Option<Arc<Queue>>,
-    pub context: Option<Arc<Context>>,
     pub user: bool,
-    /// Profile of an event set aside: four times.
+    /// Times of an event set aside.
     pub profile: Mutex<Option<[u64; 5]>>,
 }
 
 impl Event {
-    pub fn new(handle: Handle, queue: Option<Arc<Queue>>, context: Option<Arc<Context>>) -> Event {
+    pub fn new(handle: Handle, queue: Option<Arc<Queue>>) -> Event {
         Event {
             live: Live::new(handle, cl().release_event),
             status: AtomicI32::new(0),
             user: queue.is_none(),
             queue,
-            context,
             profile: Mutex::new(None),
         }
     }
 
     pub fn failed(queue: Option<Arc<Queue>>, code: i32) -> Event {
-        let event = Event::new(std::ptr::null_mut(), queue, None);
+        let event = Event::new(std::ptr::null_mut(), queue);
         event.status.store(code, SeqCst);
         event
     }

@@ -96,7 +96,10 @@ fn listen(link: &'static Link) {
         }
     }
     // Nothing will come any more: everybody who waits is told that it failed.
-    let rest: Vec<Waiting> = lock(&link.callbacks.waiting).drain().map(|(_, one)| one).collect();
+    let rest: Vec<Waiting> = lock(&link.callbacks.waiting)
+        .drain()
+        .map(|(_, one)| one)
+        .collect();
     for waiting in rest {
         waiting.call(OUT_OF_RESOURCES);
     }

@@ -412,12 +412,7 @@ pub unsafe extern "C" fn migrate(
     })
 }
 
-pub unsafe extern "C" fn marker(
-    queue: Handle,
-    count: u32,
-    waits: *const Handle,
-    event: *mut Handle,
-) -> i32 {
+pub unsafe extern "C" fn marker(queue: Handle, count: u32, waits: *const Handle, event: *mut Handle) -> i32 {
     done(|| {
         // SAFETY: as the caller of an OpenCL function promises.
         let command = unsafe { Command::new(queue, count, waits, event, 0x11FE)? };
@@ -425,12 +420,7 @@ pub unsafe extern "C" fn marker(
     })
 }
 
-pub unsafe extern "C" fn barrier(
-    queue: Handle,
-    count: u32,
-    waits: *const Handle,
-    event: *mut Handle,
-) -> i32 {
+pub unsafe extern "C" fn barrier(queue: Handle, count: u32, waits: *const Handle, event: *mut Handle) -> i32 {
     done(|| {
         // SAFETY: as the caller of an OpenCL function promises.
         let command = unsafe { Command::new(queue, count, waits, event, 0x1205)? };

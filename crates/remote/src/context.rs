@@ -5,7 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use tenure_wire::Request;
 
-use crate::abi::{DEVICE_NOT_FOUND, Handle, INVALID_CONTEXT, INVALID_DEVICE, INVALID_PLATFORM, INVALID_PROPERTY, INVALID_VALUE};
+use crate::abi::{
+    DEVICE_NOT_FOUND, Handle, INVALID_CONTEXT, INVALID_DEVICE, INVALID_PLATFORM, INVALID_PROPERTY,
+    INVALID_VALUE,
+};
 use crate::device::{self, Device, Platform};
 use crate::export::{answer, bytes_of, done, list, made, pairs};
 use crate::link::{Remote, link, lock};

@@ -63,7 +63,9 @@ fn known() -> Result<Arc<Known>, i32> {
         }));
     }
     let mut place = lock(&KNOWN);
-    Ok(place.get_or_insert(Arc::new(Known { platforms, devices })).clone())
+    Ok(place
+        .get_or_insert(Arc::new(Known { platforms, devices }))
+        .clone())
 }
 
 /// Asks the broker something, whatever the length of its answer.
@@ -107,12 +109,6 @@ pub fn ask(
     Err(OUT_OF_RESOURCES)
 }
 
-/// The program's devices as objects, by number.
-pub fn device(number: u32) -> Option<Arc<Object<Device>>> {
-    let known = known().ok()?;
-    known.devices.get(number as usize).cloned()
-}
-
 /// The devices of a type on a platform, or on the first.
 pub fn of_kind(platform: Option<&Object<Platform>>, kind: u64) -> Result<Vec<Arc<Object<Device>>>, i32> {
     const DEFAULT: u64 = 1;
@@ -135,7 +131,15 @@ pub fn of_kind(platform: Option<&Object<Platform>>, kind: u64) -> Result<Vec<Arc
             let link = link()?;
             let mut found = Vec::new();
             for device in here {
-                let own = ask(link, Subject::Device, Id::NONE, device.number, 0, TYPE, Vec::new())?;
+                let own = ask(
+                    link,
+                    Subject::Device,
+                    Id::NONE,
+                    device.number,
+                    0,
+                    TYPE,
+                    Vec::new(),
+                )?;
                 let own = own.try_into().map(u64::from_ne_bytes).unwrap_or(0);
                 if own & kind != 0 {
                     found.push(device);

@@ -62,7 +62,10 @@ impl Event {
         }
         let link = self.remote.link;
         let bytes = ask(link, Subject::Event, self.remote.id, 0, 0, 0x11D3, Vec::new())?;
-        let status = bytes.try_into().map(i32::from_ne_bytes).map_err(|_| OUT_OF_RESOURCES)?;
+        let status = bytes
+            .try_into()
+            .map(i32::from_ne_bytes)
+            .map_err(|_| OUT_OF_RESOURCES)?;
         if status <= COMPLETE {
             link.pendings.settle(link)?;
         }

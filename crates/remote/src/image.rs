@@ -35,7 +35,11 @@ impl Picture {
             .ok_or(INVALID_VALUE)?;
         let row = if row_pitch == 0 { row_bytes } else { row_pitch };
         // A one-dimensional array has its slices where a picture has its rows.
-        let lines = if self.kind == ARRAY_1D && slice_pitch != 0 { slice_pitch } else { row };
+        let lines = if self.kind == ARRAY_1D && slice_pitch != 0 {
+            slice_pitch
+        } else {
+            row
+        };
         let rows = region[1] as usize;
         let slice = match slice_pitch {
             0 => lines.checked_mul(rows).ok_or(INVALID_VALUE)?,
@@ -134,7 +138,11 @@ unsafe fn new(
             Some(room)
         }
     };
-    let pitches = if of.is_some() { [shape.row, shape.slice] } else { [0; 2] };
+    let pitches = if of.is_some() {
+        [shape.row, shape.slice]
+    } else {
+        [0; 2]
+    };
     let (remote, reply) = Remote::make(link, |id| Request::Image {
         id,
         context: context.remote.id,
@@ -157,7 +165,11 @@ unsafe fn new(
     })?;
     picture.element = parts(&reply)?;
     let bytes = sides.iter().product::<u64>() * picture.element;
-    let used = if flags & MEM_USE_HOST_PTR != 0 { host as usize } else { 0 };
+    let used = if flags & MEM_USE_HOST_PTR != 0 {
+        host as usize
+    } else {
+        0
+    };
     let mut memory = Memory::new(remote, context, flags, bytes, used);
     memory.picture = Some(picture);
     memory.of = of.map(|of| (of, 0));

@@ -282,9 +282,8 @@ unsafe fn run(
         offset[sides as usize..].fill(0);
         offset
     });
-    let even = local.is_none_or(|local| {
-        (0..3).all(|axis| local[axis] > 0 && global[axis].is_multiple_of(local[axis]))
-    });
+    let even = local
+        .is_none_or(|local| (0..3).all(|axis| local[axis] > 0 && global[axis].is_multiple_of(local[axis])));
     let shape = (sides, local);
     let known = even && !global.contains(&0) && lock(&kernel.launched).contains(&shape);
     let request = |order| Request::Launch {

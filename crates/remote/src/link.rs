@@ -170,9 +170,8 @@ impl Link {
         {
             self.many.store(true, SeqCst);
         }
-        let alone = !self.many.load(SeqCst)
-            && self.open_events.load(SeqCst) == 0
-            && !self.callbacks.listens();
+        let alone =
+            !self.many.load(SeqCst) && self.open_events.load(SeqCst) == 0 && !self.callbacks.listens();
         if alone { Frame::ALONE } else { 0 }
     }
 

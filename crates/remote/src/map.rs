@@ -5,9 +5,7 @@ use std::ffi::c_void;
 
 use tenure_wire::{Order, Request, Span};
 
-use crate::abi::{
-    Handle, INVALID_MEM_OBJECT, INVALID_VALUE, MAP_INVALIDATE, MAP_READ, MAP_WRITE,
-};
+use crate::abi::{Handle, INVALID_MEM_OBJECT, INVALID_VALUE, MAP_INVALIDATE, MAP_READ, MAP_WRITE};
 use crate::bulk::{Bulk, Room};
 use crate::command::Command;
 use crate::export::{done, made, put, three};
@@ -29,8 +27,15 @@ pub struct Mapping {
 /// What is mapped.
 #[derive(Clone, Copy)]
 enum Part {
-    Range { at: u64, bytes: u64 },
-    Region { origin: [u64; 3], region: [u64; 3], block: Block },
+    Range {
+        at: u64,
+        bytes: u64,
+    },
+    Region {
+        origin: [u64; 3],
+        region: [u64; 3],
+        block: Block,
+    },
 }
 
 impl Part {
@@ -95,7 +100,14 @@ fn check(memory: &Memory, flags: u64) -> Result<(), i32> {
 }
 
 /// Maps a part; `host`: where it lies in the program's own memory, or zero.
-fn map(command: &Command, memory: &Memory, blocking: bool, flags: u64, part: Part, host: usize) -> Result<Handle, i32> {
+fn map(
+    command: &Command,
+    memory: &Memory,
+    blocking: bool,
+    flags: u64,
+    part: Part,
+    host: usize,
+) -> Result<Handle, i32> {
     let link = command.link();
     let mut mapping = Mapping {
         address: host,

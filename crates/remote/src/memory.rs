@@ -183,7 +183,11 @@ unsafe fn new(
         bytes,
         from: room.as_ref().map(|room| room.span),
     })?;
-    let used = if flags & MEM_USE_HOST_PTR != 0 { host as usize } else { 0 };
+    let used = if flags & MEM_USE_HOST_PTR != 0 {
+        host as usize
+    } else {
+        0
+    };
     let mut memory = Memory::new(remote, context, flags, bytes, used);
     memory.properties = properties;
     Ok(memory.give())
@@ -231,7 +235,13 @@ pub unsafe extern "C" fn create_part(
                 return Err(MISALIGNED_SUB_BUFFER_OFFSET);
             }
             // What is not said is as in the whole.
-            let own = |mask: u64| if flags & mask != 0 { flags & mask } else { of.flags & mask };
+            let own = |mask: u64| {
+                if flags & mask != 0 {
+                    flags & mask
+                } else {
+                    of.flags & mask
+                }
+            };
             let flags = own(ACCESS) | own(HOST_ACCESS) | of.flags & HOST_MEMORY;
             let (remote, _) = Remote::make(link, |id| Request::Part {
                 id,
@@ -296,7 +306,10 @@ pub unsafe extern "C" fn get_info(
             0x1104 => bytes_of(&[lock(&memory.mappings).len() as u32]),
             0x1105 => bytes_of(&[memory.references()]),
             0x1106 => bytes_of(&[memory.context.handle()]),
-            0x1107 => bytes_of(&[memory.of.as_ref().map_or(std::ptr::null_mut(), |(of, _)| of.handle())]),
+            0x1107 => bytes_of(&[memory
+                .of
+                .as_ref()
+                .map_or(std::ptr::null_mut(), |(of, _)| of.handle())]),
             0x1108 => bytes_of(&[memory.of.as_ref().map_or(0, |(_, at)| *at as usize)]),
             // No shared virtual memory.
             0x1109 => bytes_of(&[0u32]),

@@ -155,7 +155,9 @@ impl Pendings {
     pub fn await_all(&self, link: &'static Link) -> Result<(), i32> {
         let events: Vec<Id> = lock(&self.list).iter().map(|pending| pending.event.id).collect();
         for some in events.chunks(ASKED_MOST) {
-            let _ = link.call(&Request::Wait { events: some.to_vec() });
+            let _ = link.call(&Request::Wait {
+                events: some.to_vec(),
+            });
         }
         self.reclaim(link)
     }
@@ -198,7 +200,9 @@ impl Pendings {
             .collect();
         let mut flags: Vec<u8> = Vec::with_capacity(asked.len());
         for some in asked.chunks(ASKED_MOST) {
-            flags.extend(parts::<Vec<u8>>(&link.call(&Request::Ended { events: some.to_vec() })?)?);
+            flags.extend(parts::<Vec<u8>>(&link.call(&Request::Ended {
+                events: some.to_vec(),
+            })?)?);
         }
         let mut flags = flags.into_iter();
         let (ended, kept): (Vec<_>, Vec<_>) = list

@@ -5,9 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tenure_wire::{Request, Span, Subject};
 
-use crate::abi::{
-    Handle, INVALID_BINARY, INVALID_DEVICE, INVALID_PROGRAM, INVALID_VALUE, SUCCESS,
-};
+use crate::abi::{Handle, INVALID_BINARY, INVALID_DEVICE, INVALID_PROGRAM, INVALID_VALUE, SUCCESS};
 use crate::bulk::{Bulk, Room};
 use crate::context::{Context, Farewell, farewell};
 use crate::device::{Device, Platform, ask};
@@ -33,7 +31,13 @@ impl Kind for Program {
 
 type Notify = Option<unsafe extern "C" fn(Handle, *mut c_void)>;
 
-fn give(remote: Remote, context: Arc<Object<Context>>, devices: Vec<u32>, source: Vec<u8>, code: Vec<u8>) -> Handle {
+fn give(
+    remote: Remote,
+    context: Arc<Object<Context>>,
+    devices: Vec<u32>,
+    source: Vec<u8>,
+    code: Vec<u8>,
+) -> Handle {
     Object::give(Object::new(Program {
         remote,
         context,
@@ -76,7 +80,9 @@ pub unsafe extern "C" fn create_with_source(
             let mut source = Vec::new();
             for (place, start) in strings.iter().enumerate() {
                 match lengths.get(place) {
-                    Some(length) if *length > 0 => source.extend_from_slice(list(start.cast::<u8>(), *length)),
+                    Some(length) if *length > 0 => {
+                        source.extend_from_slice(list(start.cast::<u8>(), *length))
+                    }
                     _ => source.extend_from_slice(text(*start).as_bytes()),
                 }
             }
@@ -84,7 +90,11 @@ pub unsafe extern "C" fn create_with_source(
             while source.last() == Some(&0) {
                 source.pop();
             }
-            let whole = if source.is_empty() { b" ".to_vec() } else { source.clone() };
+            let whole = if source.is_empty() {
+                b" ".to_vec()
+            } else {
+                source.clone()
+            };
             let room = sent(context.remote.link, &whole)?;
             let (remote, _) = Remote::make(context.remote.link, |id| Request::Source {
                 id,
@@ -343,7 +353,11 @@ pub unsafe extern "C" fn link(
                 options: said,
                 programs,
             })?;
-            let devices = if devices.is_empty() { all_devices(&context) } else { devices };
+            let devices = if devices.is_empty() {
+                all_devices(&context)
+            } else {
+                devices
+            };
             let handle = give(remote, context, devices, Vec::new(), Vec::new());
             *lock(&get::<Program>(handle)?.options) = options;
             if let Some(notify) = notify {
@@ -509,4 +523,3 @@ pub unsafe extern "C" fn get_build_info(
         unsafe { answer(&bytes, size, value, size_ret) }
     })
 }
-

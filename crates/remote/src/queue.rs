@@ -29,12 +29,6 @@ impl Kind for Queue {
     const INVALID: i32 = INVALID_COMMAND_QUEUE;
 }
 
-impl Queue {
-    pub fn in_order(&self) -> bool {
-        self.properties & QUEUE_OUT_OF_ORDER == 0
-    }
-}
-
 /// # Safety
 /// The handles are null or live OpenCL objects.
 unsafe fn new(context: Handle, device: Handle, properties: u64, asked: Vec<u64>) -> Result<Handle, i32> {

@@ -54,7 +54,11 @@ pub unsafe extern "C" fn create(
     code: *mut i32,
 ) -> Handle {
     // SAFETY: as the caller of an OpenCL function promises.
-    unsafe { made(code, || new(context, [normalized, addressing, filter], Vec::new())) }
+    unsafe {
+        made(code, || {
+            new(context, [normalized, addressing, filter], Vec::new())
+        })
+    }
 }
 
 pub unsafe extern "C" fn create_with_properties(

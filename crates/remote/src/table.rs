@@ -242,7 +242,11 @@ mod tests {
     #[test]
     fn every_entry_is_offered_or_refused_on_purpose() {
         for name in NAMES {
-            let times = OFFERED.iter().chain(REFUSED).filter(|known| **known == name).count();
+            let times = OFFERED
+                .iter()
+                .chain(REFUSED)
+                .filter(|known| **known == name)
+                .count();
             assert_eq!(times, 1, "{name}");
         }
         for name in OFFERED.iter().chain(REFUSED) {

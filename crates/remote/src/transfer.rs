@@ -99,14 +99,18 @@ pub unsafe extern "C" fn read(
         if blocking != 0 && size > 2 * PIECE && !command.wants_event() {
             return read_pieces(&command, id, at, size, to.cast());
         }
-        read_block(&command, blocking != 0, to.cast(), Block::line(size), |order, to| {
-            Request::Read {
+        read_block(
+            &command,
+            blocking != 0,
+            to.cast(),
+            Block::line(size),
+            |order, to| Request::Read {
                 order,
                 buffer: id,
                 at: at as u64,
                 to,
-            }
-        })
+            },
+        )
     })
 }
 
@@ -185,11 +189,13 @@ pub unsafe extern "C" fn write(
             let length = piece.min(size - done);
             // SAFETY: within what the program said it has there.
             let start = unsafe { from.cast::<u8>().add(done) };
-            write_block(&command, start, Block::line(length), |order, from| Request::Write {
-                order,
-                buffer: id,
-                at: (at + done) as u64,
-                from,
+            write_block(&command, start, Block::line(length), |order, from| {
+                Request::Write {
+                    order,
+                    buffer: id,
+                    at: (at + done) as u64,
+                    from,
+                }
             })?;
         }
         Ok(())
@@ -259,14 +265,16 @@ pub unsafe extern "C" fn read_rect(
         reach(buffer, origin, region, buffer_row, buffer_slice)?;
         // SAFETY: the block begins there in what the program has.
         let to = unsafe { to.cast::<u8>().add(start) };
-        read_block(&command, blocking != 0, to, block, |order, to| Request::ReadRect {
-            order,
-            buffer: buffer.remote.id,
-            origin,
-            region,
-            row: buffer_row as u64,
-            slice: buffer_slice as u64,
-            to,
+        read_block(&command, blocking != 0, to, block, |order, to| {
+            Request::ReadRect {
+                order,
+                buffer: buffer.remote.id,
+                origin,
+                region,
+                row: buffer_row as u64,
+                slice: buffer_slice as u64,
+                to,
+            }
         })
     })
 }
@@ -330,7 +338,11 @@ fn reach(buffer: &Memory, origin: [u64; 3], region: [u64; 3], row: usize, slice:
         .and_then(|at| at.checked_add((block.rows - 1).checked_mul(block.row_pitch)?))
         .and_then(|at| at.checked_add(block.row_bytes)?.checked_add(start))
         .ok_or(INVALID_VALUE)?;
-    if last as u64 <= buffer.bytes { Ok(()) } else { Err(INVALID_VALUE) }
+    if last as u64 <= buffer.bytes {
+        Ok(())
+    } else {
+        Err(INVALID_VALUE)
+    }
 }
 
 pub unsafe extern "C" fn read_image(

@@ -6,11 +6,11 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::SPINS;
 use crate::codec::Malformed;
 use crate::memory::Shared;
 use crate::ring::{self, Ear, HEADER, Head, NO_SLOT, Place, Writer};
 use crate::slot::{self, REPLY_MOST, SLOTS, Slot};
+use crate::spin::Spin;
 
 const CALLS: Place = Place(0);
 const NOTICES: Place = Place(ring::SPREAD);
@@ -55,6 +55,7 @@ pub struct TenantSide {
     calls: std::sync::Mutex<Writer>,
     notices: std::sync::Mutex<Ear>,
     next: AtomicU32,
+    spin: Spin,
 }
 
 impl TenantSide {
@@ -65,6 +66,7 @@ impl TenantSide {
             calls: Writer::new(CALLS).into(),
             notices: Ear::new(NOTICES).into(),
             next: AtomicU32::new(1),
+            spin: Spin::default(),
         }
     }
 
@@ -117,11 +119,11 @@ impl TenantSide {
     /// Waits for the reply to a call. `alive` is asked now and then; false ends the wait.
     pub fn await_reply(&self, slot: u32, sequence: u32, alive: impl Fn() -> bool) -> bool {
         let slot = Slot::new(REPLIES, slot);
-        for _ in 0..SPINS {
-            if slot.is_done(&self.shared, sequence) {
-                return true;
-            }
-            std::hint::spin_loop();
+        let looked = self
+            .spin
+            .until(|| Ok::<_, Malformed>(slot.is_done(&self.shared, sequence)));
+        if looked == Ok(true) {
+            return true;
         }
         while !slot.is_done(&self.shared, sequence) {
             slot.sleep(&self.shared, sequence, Duration::from_millis(50));
@@ -164,7 +166,10 @@ impl TenantSide {
         if head.flags == 1 {
             return Ok(Some(Notice::Text(payload)));
         }
-        let token: [u8; 8] = payload.get(..8).and_then(|b| b.try_into().ok()).ok_or(Malformed)?;
+        let token: [u8; 8] = payload
+            .get(..8)
+            .and_then(|b| b.try_into().ok())
+            .ok_or(Malformed)?;
         Ok(Some(Notice::Event {
             token: u64::from_le_bytes(token),
             status: head.sequence as i32,
@@ -192,6 +197,7 @@ impl BrokerSide {
         Calls {
             shared: self.shared.clone(),
             ear: Ear::new(CALLS),
+            spin: Spin::default(),
         }
     }
 
@@ -233,19 +239,15 @@ impl BrokerSide {
 pub struct Calls {
     shared: Arc<Shared>,
     ear: Ear,
+    spin: Spin,
 }
 
 impl Calls {
     /// The next call, its payload in `payload`; none if there is none after a while.
     pub fn next(&mut self, payload: &mut Vec<u8>) -> Result<Option<Frame>, Malformed> {
-        let mut spins = 0;
-        while !self.ear.ready(&self.shared)? {
-            if spins == SPINS {
-                self.ear.sleep(&self.shared, Duration::from_secs(1))?;
-                break;
-            }
-            spins += 1;
-            std::hint::spin_loop();
+        let Calls { shared, ear, spin } = self;
+        if !ear.ready(shared)? && !spin.until(|| ear.ready(shared))? {
+            ear.sleep(shared, Duration::from_secs(1))?;
         }
         let head = self.ear.take(&self.shared, payload)?;
         Ok(head.map(|head| Frame {
@@ -259,4 +261,3 @@ impl Calls {
 fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
-

@@ -32,7 +32,11 @@ impl<'a> Reader<'a> {
     fn count(&mut self) -> Result<usize, Malformed> {
         let count = u32::take(self)? as usize;
         // Each element takes a byte at least, so a count beyond the rest is a lie.
-        if count > self.0.len() { Err(Malformed) } else { Ok(count) }
+        if count > self.0.len() {
+            Err(Malformed)
+        } else {
+            Ok(count)
+        }
     }
 
     /// Nothing may be left over.

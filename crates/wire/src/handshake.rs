@@ -52,8 +52,7 @@ impl Greeting {
     pub fn answer(socket: &Socket) -> io::Result<Shared> {
         let (message, _) = socket.receive()?;
         match words(&message) {
-            Some([magic, version, 0])
-                if magic == u64::from(MAGIC) && version == u64::from(VERSION) => {}
+            Some([magic, version, 0]) if magic == u64::from(MAGIC) && version == u64::from(VERSION) => {}
             _ => return Err(refused("no greeting")),
         }
         let mut shared = Shared::create(CHANNEL_BYTES)?;

@@ -17,6 +17,7 @@ mod message;
 mod ring;
 mod slot;
 mod socket;
+mod spin;
 
 pub use channel::{BrokerSide, CHANNEL_BYTES, Frame, Notice, TenantSide};
 pub use codec::{Field, Malformed, Reader};
@@ -26,6 +27,3 @@ pub use message::{Argument, ArgumentKind, Id, Order, Request, Subject};
 pub use ring::{FRAME_MOST, NO_SLOT};
 pub use slot::{REPLY_MOST, SLOTS};
 pub use socket::{Listener, Socket};
-
-/// Short waiting before sleeping: how often a word is looked at.
-pub const SPINS: u32 = 2_000;

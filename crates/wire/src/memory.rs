@@ -196,7 +196,13 @@ mod tests {
     fn parts_lie_within_or_are_none() {
         let shared = Shared::create(4096).unwrap();
         assert!(shared.part(0, 4096).is_some());
-        for (at, bytes) in [(0, 4097), (4096, 1), (u64::MAX, 1), (1, u64::MAX), (u64::MAX, u64::MAX)] {
+        for (at, bytes) in [
+            (0, 4097),
+            (4096, 1),
+            (u64::MAX, 1),
+            (1, u64::MAX),
+            (u64::MAX, u64::MAX),
+        ] {
             assert!(shared.part(at, bytes).is_none(), "{at} {bytes}");
             assert!(shared.read(at, bytes).is_none());
         }

@@ -80,7 +80,10 @@ pub struct Head {
 impl Head {
     pub(crate) fn to_bytes(self) -> [u8; HEADER] {
         let mut out = [0; HEADER];
-        for (place, word) in [self.bytes, self.slot, self.sequence, self.flags].iter().enumerate() {
+        for (place, word) in [self.bytes, self.slot, self.sequence, self.flags]
+            .iter()
+            .enumerate()
+        {
             out[place * 4..place * 4 + 4].copy_from_slice(&word.to_le_bytes());
         }
         out
@@ -111,7 +114,11 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub fn new(place: Place) -> Writer {
-        Writer { place, head: 0, tail: 0 }
+        Writer {
+            place,
+            head: 0,
+            tail: 0,
+        }
     }
 
     /// Puts a frame into the ring. False: there is no room now. `frame` begins with its header.
@@ -163,7 +170,11 @@ pub(crate) struct Ear {
 
 impl Ear {
     pub fn new(place: Place) -> Ear {
-        Ear { place, tail: 0, head: 0 }
+        Ear {
+            place,
+            tail: 0,
+            head: 0,
+        }
     }
 
     /// Whether a frame is there.

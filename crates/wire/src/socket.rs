@@ -148,7 +148,9 @@ impl Socket {
                 (*first).cmsg_level = libc::SOL_SOCKET;
                 (*first).cmsg_type = libc::SCM_RIGHTS;
                 (*first).cmsg_len = libc::CMSG_LEN(4) as _;
-                libc::CMSG_DATA(first).cast::<i32>().write_unaligned(file.as_raw_fd());
+                libc::CMSG_DATA(first)
+                    .cast::<i32>()
+                    .write_unaligned(file.as_raw_fd());
             }
             loop {
                 match libc::sendmsg(self.0.as_raw_fd(), &header, libc::MSG_NOSIGNAL) {

@@ -67,17 +67,20 @@ pub fn command(
     } else {
         waits.as_ptr()
     };
-    checked(call((queue.live.get(), blocks.into(), waits.len() as u32, list, place)))?;
-    let waited = match ends && !blocks {
-        true => {
-            // SAFETY: the driver wrote a live event there; this reference is the helper's.
-            unsafe { (cl().retain_event)(event) };
-            Some(Live::new(event, cl().release_event))
-        }
-        false => None,
-    };
+    checked(call((
+        queue.live.get(),
+        blocks.into(),
+        waits.len() as u32,
+        list,
+        place,
+    )))?;
+    let waited = (ends && !blocks).then(|| {
+        // SAFETY: a live queue.
+        unsafe { (cl().flush)(queue.live.get()) };
+        Live::retained(event, cl().retain_event, cl().release_event)
+    });
     if !order.event.is_none() {
-        let event = Event::new(event, Some(queue.clone()), None);
+        let event = Event::new(event, Some(queue.clone()));
         here.table.put(order.event, Object::Event(Arc::new(event)))?;
     } else if !event.is_null() {
         drop(Live::new(event, cl().release_event));
@@ -85,11 +88,8 @@ pub fn command(
     match waited {
         Some(waited) => answer_later(here, frame, move || {
             let handle = waited.get();
-            // SAFETY: a live queue and event, held by what this closure owns.
-            let code = unsafe {
-                (cl().flush)(queue.live.get());
-                (cl().wait_for_events)(1, &handle)
-            };
+            // SAFETY: a live event, held by this closure.
+            let code = unsafe { (cl().wait_for_events)(1, &handle) };
             outcome(&queue, code)
         }),
         None if ends => {
@@ -131,9 +131,10 @@ pub fn flush(here: Here<'_>, queue: Id) -> Done {
 
 pub fn finish(here: Here<'_>, frame: Frame, queue: Id) -> Done {
     let queue = here.table.queue(queue)?;
+    let held = Live::retained(queue.live.get(), cl().retain_queue, cl().release_queue);
     let finish = move || {
         // SAFETY: a live queue, held by this closure.
-        let code = unsafe { (cl().finish)(queue.live.get()) };
+        let code = unsafe { (cl().finish)(held.get()) };
         outcome(&queue, code)
     };
     if frame.is_alone() {

@@ -1,7 +1,7 @@
 //! Contexts, queues, buffers, parts of buffers, samplers. How each is made anew stands beside how it is made first.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
+use std::sync::{Arc, Mutex};
 
 use tenure_wire::{Id, Span};
 
@@ -84,12 +84,7 @@ pub fn queue(here: Here<'_>, id: Id, context: Id, device: u32, properties: u64, 
     Ok(DONE)
 }
 
-pub fn make_queue(
-    context: &Context,
-    device: u32,
-    properties: u64,
-    extra: &[u64],
-) -> Result<Handle, Fault> {
+pub fn make_queue(context: &Context, device: u32, properties: u64, extra: &[u64]) -> Result<Handle, Fault> {
     if properties & !(QUEUE_OUT_OF_ORDER | QUEUE_PROFILING) != 0 || !extra.is_empty() {
         return Err(Fault::Code(INVALID_VALUE));
     }
@@ -122,6 +117,7 @@ pub fn buffer(here: Here<'_>, id: Id, context: Id, flags: u64, bytes: u64, from:
         flags: flags & !HOST_FLAGS,
         bytes,
         shape: Shape::Buffer,
+        store: Mutex::default(),
     };
     here.table.put(id, Object::Memory(Arc::new(memory)))?;
     Ok(DONE)
@@ -153,6 +149,7 @@ pub fn part(here: Here<'_>, id: Id, buffer: Id, flags: u64, at: u64, bytes: u64)
         flags: flags & !HOST_FLAGS,
         bytes,
         shape: Shape::Part { of, at },
+        store: Mutex::default(),
     };
     here.table.put(id, Object::Memory(Arc::new(memory)))?;
     Ok(DONE)
@@ -209,4 +206,3 @@ pub fn range(memory: &Memory, at: u64, bytes: u64) -> Result<(), Fault> {
         _ => Err(Fault::Code(INVALID_VALUE)),
     }
 }
-

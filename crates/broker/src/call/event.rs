@@ -27,7 +27,7 @@ pub fn user(here: Here<'_>, id: Id, context: Id) -> Done {
     let context = here.table.context(context)?;
     // SAFETY: a live context.
     let handle = made(|code| unsafe { (cl().create_user_event)(context.live.get(), code) })?;
-    let event = Event::new(handle, None, Some(context));
+    let event = Event::new(handle, None);
     here.table.put(id, Object::Event(Arc::new(event)))?;
     Ok(DONE)
 }
@@ -42,7 +42,9 @@ pub fn set_user(here: Here<'_>, id: Id, status: i32) -> Done {
     }
     // SAFETY: a live user event.
     checked(unsafe { (cl().set_user_event_status)(event.live.get(), status) })?;
-    event.status.store(if status == COMPLETE { COMPLETE } else { status }, SeqCst);
+    event
+        .status
+        .store(if status == COMPLETE { COMPLETE } else { status }, SeqCst);
     Ok(DONE)
 }
 
@@ -74,9 +76,7 @@ pub fn wait(here: Here<'_>, frame: Frame, ids: &[Id]) -> Done {
             }
             continue;
         }
-        // SAFETY: a live event; this reference is the waiter's.
-        unsafe { (cl().retain_event)(handle) };
-        held.push(Live::new(handle, cl().release_event));
+        held.push(Live::retained(handle, cl().retain_event, cl().release_event));
         if let Some(queue) = &event.queue {
             // SAFETY: a live queue.
             unsafe { (cl().flush)(queue.live.get()) };
@@ -84,9 +84,9 @@ pub fn wait(here: Here<'_>, frame: Frame, ids: &[Id]) -> Done {
     }
     let wait = move || {
         let handles: Vec<Handle> = held.iter().map(Live::get).collect();
-        // SAFETY: live events in a list of the length said.
         let waited = match handles.is_empty() {
             true => SUCCESS,
+            // SAFETY: live events in a list of the length said.
             false => unsafe { (cl().wait_for_events)(handles.len() as u32, handles.as_ptr()) },
         };
         if waited == SUCCESS { code } else { waited }
@@ -169,4 +169,3 @@ unsafe extern "C" fn came(_event: Handle, status: i32, data: *mut c_void) {
         unsafe { Box::from_raw(data.cast::<Promise>()) }.keep(status);
     });
 }
-

@@ -1,7 +1,7 @@
 //! Images: made, read, written, copied, filled. Host bytes are packed without gaps, as for buffers.
 
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tenure_wire::{Field, Frame, Id, Order, Span};
 
@@ -59,7 +59,11 @@ pub fn create(
         return Err(wrong);
     }
     if let Some(of) = &of {
-        let row = if shape[5] == 0 { sides[0].checked_mul(element) } else { Some(shape[5]) };
+        let row = if shape[5] == 0 {
+            sides[0].checked_mul(element)
+        } else {
+            Some(shape[5])
+        };
         let reach = row.and_then(|row| row.checked_mul(sides[1]));
         if of.image().is_none() && reach.is_none_or(|reach| reach > of.bytes) {
             return Err(wrong);
@@ -86,6 +90,7 @@ pub fn create(
         flags: flags & !HOST_FLAGS,
         bytes,
         shape: Shape::Image(image),
+        store: Mutex::default(),
     };
     here.table.put(id, Object::Memory(Arc::new(memory)))?;
     let mut reply = Vec::new();
@@ -136,7 +141,11 @@ pub fn formats(here: Here<'_>, context: Id, flags: u64, kind: u32) -> Done {
     checked(ask(0, std::ptr::null_mut(), &mut count))?;
     let mut words = vec![0u32; 2 * count.min(512) as usize];
     if !words.is_empty() {
-        checked(ask(count.min(512), words.as_mut_ptr().cast(), std::ptr::null_mut()))?;
+        checked(ask(
+            count.min(512),
+            words.as_mut_ptr().cast(),
+            std::ptr::null_mut(),
+        ))?;
     }
     let mut reply = Vec::new();
     words.put(&mut reply);
@@ -360,4 +369,3 @@ pub fn fill(
         }
     })
 }
-

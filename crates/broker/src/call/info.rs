@@ -79,7 +79,10 @@ pub fn ask(
     let answer = match subject {
         Subject::Platform => {
             let platform = driver().platforms.get(index as usize);
-            put(*platform.ok_or(Fault::Code(INVALID_VALUE))?, cl().get_platform_info)
+            put(
+                *platform.ok_or(Fault::Code(INVALID_VALUE))?,
+                cl().get_platform_info,
+            )
         }
         Subject::Device => put(device_handle(device)?, cl().get_device_info),
         Subject::Image => put(table.memory(object)?.live.get(), cl().get_image_info),

@@ -13,8 +13,8 @@ use super::{Answer, DONE, Done, Here};
 use crate::abi::{
     ADDRESS_CONSTANT, ADDRESS_GLOBAL, ADDRESS_LOCAL, ADDRESS_PRIVATE, Handle, INVALID_ARG_INDEX,
     INVALID_ARG_SIZE, INVALID_ARG_VALUE, INVALID_KERNEL_ARGS, INVALID_MEM_OBJECT, INVALID_OPERATION,
-    INVALID_SAMPLER, INVALID_VALUE, INVALID_WORK_DIMENSION, SUCCESS, KERNEL_ARG_ADDRESS_QUALIFIER, KERNEL_ARG_TYPE_NAME, KERNEL_FUNCTION_NAME,
-    KERNEL_NUM_ARGS,
+    INVALID_SAMPLER, INVALID_VALUE, INVALID_WORK_DIMENSION, KERNEL_ARG_ADDRESS_QUALIFIER,
+    KERNEL_ARG_TYPE_NAME, KERNEL_FUNCTION_NAME, KERNEL_NUM_ARGS, SUCCESS,
 };
 use crate::driver::{ask, ask_number, cl};
 use crate::fault::{Fault, checked};
@@ -32,7 +32,9 @@ fn kinds(kernel: Handle) -> Result<Vec<ArgumentKind>, Fault> {
         unsafe { (cl().get_kernel_info)(kernel, KERNEL_NUM_ARGS, size, value, there) }
     })
     .map_err(Fault::Code)?;
-    Ok((0..count.min(ARGUMENTS_MOST)).map(|place| kind(kernel, place)).collect())
+    Ok((0..count.min(ARGUMENTS_MOST))
+        .map(|place| kind(kernel, place))
+        .collect())
 }
 
 fn kind(kernel: Handle, place: u32) -> ArgumentKind {
@@ -197,7 +199,9 @@ fn check(here: Here<'_>, kind: ArgumentKind, value: Argument) -> Result<Kept, Fa
                 false => Err(Fault::Code(INVALID_ARG_VALUE)),
             }
         }
-        (K::Sampler | K::Unknown, Argument::Sampler(id)) => Ok(Kept::Sampler(Arc::downgrade(&here.table.sampler(id)?))),
+        (K::Sampler | K::Unknown, Argument::Sampler(id)) => {
+            Ok(Kept::Sampler(Arc::downgrade(&here.table.sampler(id)?)))
+        }
         _ => Err(Fault::Code(INVALID_ARG_VALUE)),
     }
 }

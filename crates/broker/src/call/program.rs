@@ -10,13 +10,13 @@ use super::command::answer_later;
 use super::create::{device_handles, made};
 use super::{Answer, DONE, Done, Here};
 use crate::abi::{
-    Handle, INVALID_OPERATION, INVALID_PROGRAM, INVALID_VALUE, PROGRAM_BINARIES, PROGRAM_BINARY_SIZES,
-    SUCCESS,
+    Handle, INVALID_OPERATION, INVALID_PROGRAM, INVALID_VALUE, OUT_OF_RESOURCES, PROGRAM_BINARIES,
+    PROGRAM_BINARY_SIZES, SUCCESS,
 };
 use crate::driver::{ask, cl, driver};
 use crate::fault::{Fault, checked};
-use crate::print;
 use crate::object::{Context, Live, Made, Object, Origin, Program, lock};
+use crate::print;
 
 /// The longest source, and the longest binary.
 const SOURCE_MOST: u64 = 16 << 20;
@@ -193,9 +193,11 @@ pub fn build(here: Here<'_>, frame: Frame, id: Id, devices: Vec<u32>, options: C
     bounded(&options)?;
     let program = here.table.program(id)?;
     device_handles(&devices)?;
-    let world = here.world.clone();
+    let connection = here.clone();
     answer_later(here, frame, move || {
-        let _running = world.running.read();
+        let Some(_running) = connection.world.enter(&connection) else {
+            return OUT_OF_RESOURCES;
+        };
         let code = make_built(&program, &devices, &options);
         *lock(&program.made) = Made::Built(devices, options);
         code
@@ -240,9 +242,11 @@ pub fn compile(
         .map(|id| here.table.program(*id))
         .collect::<Result<Vec<_>, _>>()?;
     let headers: Vec<(CString, Arc<Program>)> = names.into_iter().zip(headers).collect();
-    let world = here.world.clone();
+    let connection = here.clone();
     answer_later(here, frame, move || {
-        let _running = world.running.read();
+        let Some(_running) = connection.world.enter(&connection) else {
+            return OUT_OF_RESOURCES;
+        };
         let code = make_compiled(&program, &devices, &options, &headers);
         *lock(&program.made) = Made::Compiled(devices, options, headers);
         code
@@ -270,7 +274,11 @@ pub fn make_compiled(
             options.as_ptr(),
             included.len() as u32,
             or_null(&included),
-            if names.is_empty() { std::ptr::null() } else { names.as_ptr() },
+            if names.is_empty() {
+                std::ptr::null()
+            } else {
+                names.as_ptr()
+            },
             std::ptr::null(),
             std::ptr::null_mut(),
         )
@@ -297,9 +305,11 @@ pub fn link(
         .iter()
         .map(|id| here.table.program(*id))
         .collect::<Result<Vec<_>, _>>()?;
-    let (connection, world) = (here.clone(), here.world.clone());
+    let connection = here.clone();
     answer_later(here, frame, move || {
-        let _running = world.running.read();
+        let Some(_running) = connection.world.enter(&connection) else {
+            return OUT_OF_RESOURCES;
+        };
         let origin = Origin::Linked(devices, options, programs);
         let kept = make(&context, &origin).and_then(|handle| keep(&connection, id, context, handle, origin));
         match kept {
@@ -315,14 +325,18 @@ pub fn specialize(here: Here<'_>, id: Id, number: u32, value: Vec<u8>) -> Done {
     if !newer_than(&program.context, (2, 2)) {
         return Err(Fault::Code(INVALID_OPERATION));
     }
-    // SAFETY: a live program; a value of the length said.
-    checked(unsafe {
-        (cl().set_specialization)(program.live.get(), number, value.len(), value.as_ptr().cast())
-    })?;
+    set_constant(&program, number, &value)?;
     let mut constants = lock(&program.constants);
     constants.retain(|(other, _)| *other != number);
     constants.push((number, value));
     Ok(DONE)
+}
+
+pub fn set_constant(program: &Program, number: u32, value: &[u8]) -> Result<(), Fault> {
+    // SAFETY: a live program; a value of the length said.
+    checked(unsafe {
+        (cl().set_specialization)(program.live.get(), number, value.len(), value.as_ptr().cast())
+    })
 }
 
 /// All binaries of a program, in the driver's order of devices.
@@ -334,7 +348,9 @@ pub fn all_binaries(program: &Program) -> Result<Vec<Vec<u8>>, Fault> {
     .map_err(Fault::Code)?;
     let mut binaries: Vec<Vec<u8>> = lengths
         .chunks_exact(size_of::<usize>())
-        .map(|word| vec![0; usize::from_ne_bytes(word.try_into().unwrap_or_default()).min(BINARY_MOST as usize)])
+        .map(|word| {
+            vec![0; usize::from_ne_bytes(word.try_into().unwrap_or_default()).min(BINARY_MOST as usize)]
+        })
         .collect();
     let mut starts: Vec<*mut u8> = binaries.iter_mut().map(|binary| binary.as_mut_ptr()).collect();
     // SAFETY: as many places as the program has devices, each with room for its binary.

@@ -1,6 +1,8 @@
 //! A device page with slices, a worker for each, and programs started beside them the way a job would be: with our
 //! library as their only OpenCL implementation and a socket.
 
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -57,10 +59,14 @@ pub fn library(name: &str) -> PathBuf {
     newest.1.canonicalize().unwrap()
 }
 
+/// The descriptor a worker inherits its listening socket under.
+const LISTENER: i32 = 30;
+
 /// A worker that serves one slice; ended when dropped.
 pub struct Served {
     pub child: Child,
     pub socket: PathBuf,
+    control: PathBuf,
 }
 
 impl Served {
@@ -71,6 +77,13 @@ impl Served {
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Says a word to the worker as the agent would; its line.
+    pub fn say(&self, word: &str) -> String {
+        let socket = tenure_wire::Socket::connect(&self.control).unwrap();
+        socket.send(word.as_bytes(), None).unwrap();
+        String::from_utf8(socket.receive().unwrap().0).unwrap()
     }
 
     /// Threads and resident KiB of the worker.
@@ -121,12 +134,25 @@ impl Bench {
     /// Starts a slice's worker, the guard in front of its driver.
     pub fn serve(&self, slice: u64) -> Served {
         let socket = self.dir.path().join(format!("broker-{slice}.sock"));
+        let control = self.dir.path().join(format!("control-{slice}.sock"));
         let _ = std::fs::remove_file(&socket);
+        let _ = std::fs::remove_file(&control);
+        let listener = tenure_wire::Listener::bind(&socket).unwrap();
+        let inherited = listener.as_fd().as_raw_fd();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tenure-broker"));
         self.vendor.prepare(&mut command);
+        // SAFETY: one system call between fork and exec.
+        unsafe {
+            command.pre_exec(move || match libc::dup2(inherited, LISTENER) {
+                LISTENER => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
         let child = command
-            .arg("--listen")
-            .arg(&socket)
+            .arg("--listen-fd")
+            .arg(LISTENER.to_string())
+            .arg("--control")
+            .arg(&control)
             .env("OPENCL_LAYERS", library("libtenure_guard.so"))
             .env("TENURE_GUARD_PAGE", &self.page)
             .env("TENURE_GUARD_SLICE", slice.to_string())
@@ -134,8 +160,14 @@ impl Bench {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let served = Served { child, socket };
-        eventually("the worker listens", Duration::from_secs(20), || served.socket.exists());
+        let served = Served {
+            child,
+            socket,
+            control,
+        };
+        eventually("the worker listens", Duration::from_secs(20), || {
+            served.socket.exists()
+        });
         served
     }
 

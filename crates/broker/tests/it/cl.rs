@@ -49,20 +49,6 @@ impl Cl {
         *symbol
     }
 
-    pub fn device_info(&self, param: u32) -> Vec<u8> {
-        let mut bytes = vec![0u8; 65536];
-        let mut size = 0;
-        let code = call!(self, "clGetDeviceInfo", i32, self.device => Handle, param => u32, bytes.len() => usize,
-            bytes.as_mut_ptr().cast() => *mut c_void, &mut size => *mut usize);
-        assert_eq!(code, 0, "clGetDeviceInfo {param:#x}");
-        bytes.truncate(size);
-        bytes
-    }
-
-    pub fn device_number(&self, param: u32) -> u64 {
-        u64::from_ne_bytes(self.device_info(param)[..8].try_into().unwrap())
-    }
-
     pub fn context(&self) -> Handle {
         let mut code = 0;
         let context = call!(self, "clCreateContext", Handle, null() => *const isize, 1 => u32,

@@ -24,7 +24,15 @@ fn least(rounds: usize, calls: usize, mut round: impl FnMut(usize), mut between:
 const LARGE: usize = 64 << 20;
 
 const WORDS: [&str; 9] = [
-    "ask", "enqueue", "copy", "argument", "finish", "read-4k", "write-64m", "read-64m", "memcpy-64m",
+    "ask",
+    "enqueue",
+    "copy",
+    "argument",
+    "finish",
+    "read-4k",
+    "write-64m",
+    "read-64m",
+    "memcpy-64m",
 ];
 
 /// Says what each call costs.
@@ -133,7 +141,10 @@ fn the_broker_costs_little() {
     let numbers = |mut part: Part| WORDS.map(|word| part.line(word).unwrap().parse::<u64>().unwrap());
     let bare = numbers(Part::start(bench.bare(own()), "cost", &[]));
     let brokered = numbers(Part::start(bench.command(&served, own()), "cost", &[]));
-    println!("{:12} {:>10} {:>10}   (ns, least of many)", "call", "bare", "brokered");
+    println!(
+        "{:12} {:>10} {:>10}   (ns, least of many)",
+        "call", "bare", "brokered"
+    );
     for (word, (bare, brokered)) in WORDS.iter().zip(bare.iter().zip(&brokered)) {
         println!("{word:12} {bare:>10} {brokered:>10}");
     }

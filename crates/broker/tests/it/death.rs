@@ -84,7 +84,9 @@ fn a_worker_killed_ends_its_own_program_only() {
     let bench = Bench::on(Vendor::Pocl, &[spec(1, 100), spec(2, 100)]);
     let neighbour = bench.serve(2);
     let rounds = [("ROUNDS", "60".to_owned())];
-    let expected = Part::start(bench.bare(own()), "work", &rounds).line("digest").unwrap();
+    let expected = Part::start(bench.bare(own()), "work", &rounds)
+        .line("digest")
+        .unwrap();
     let mut steady = Part::start(bench.command(&neighbour, own()), "work", &rounds);
     steady.line("ready").unwrap();
     for way in 0..3 {
@@ -115,5 +117,8 @@ fn without_a_worker_there_is_no_platform() {
     served.kill();
     let output = bench.command(&served, "clinfo").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("Number of platforms                               0"), "{text}");
+    assert!(
+        text.contains("Number of platforms                               0"),
+        "{text}"
+    );
 }

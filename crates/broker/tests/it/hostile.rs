@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use tenure_wire::{
-    Argument, CHANNEL_BYTES, Greeting, Id, NO_SLOT, Order, Request, Shared, Socket, Span, Subject, TenantSide,
-    Wanted,
+    Argument, CHANNEL_BYTES, Greeting, Id, NO_SLOT, Order, Request, Shared, Socket, Span, Subject,
+    TenantSide, Wanted,
 };
 
 use crate::bench::{Bench, Served, Vendor, count, eventually, spec, turn};
@@ -77,7 +77,10 @@ impl Raw {
         let begun = Instant::now();
         let alive = || self.is_open() && begun.elapsed() < Duration::from_secs(20);
         if !self.send_bytes(0, sequence, 0, &payload) || !self.side.await_reply(0, sequence, alive) {
-            assert!(begun.elapsed() < Duration::from_secs(20), "no answer: {request:?}");
+            assert!(
+                begun.elapsed() < Duration::from_secs(20),
+                "no answer: {request:?}"
+            );
             return None;
         }
         Some(self.side.reply(0))
@@ -92,10 +95,7 @@ impl Raw {
 }
 
 fn id(place: u32) -> Id {
-    Id {
-        place,
-        generation: 1,
-    }
+    Id { place, generation: 1 }
 }
 
 fn order(event: Id) -> Order {
@@ -118,44 +118,233 @@ fn session() -> Vec<Request> {
     let name = || CString::new("f").unwrap();
     let picture = [0x10F1, 8, 8, 0, 0, 0, 0, 0, 0];
     vec![
-        Request::Context { id: id(0), devices: vec![0] },
-        Request::Queue { id: id(1), context: id(0), device: 0, properties: 0, extra: vec![] },
-        Request::Buffer { id: id(2), context: id(0), flags: 1, bytes: 4096, from: None },
-        Request::Buffer { id: id(3), context: id(0), flags: 1, bytes: 4096, from: Some(span(0, 4096)) },
-        Request::Source { id: id(4), context: id(0), text: span(8192, KERNEL.len() as u64) },
-        Request::Build { program: id(4), devices: vec![], options: CString::default() },
-        Request::Kernel { id: id(5), program: id(4), name: name() },
-        Request::Argue { kernel: id(5), place: 0, value: Argument::Memory(id(2)) },
-        Request::Argue { kernel: id(5), place: 1, value: Argument::Bytes(vec![1, 0, 0, 0]) },
-        Request::Launch { order: order(id(6)), kernel: id(5), sides: 1, offset: None, global: [16, 1, 1], local: Some([4, 1, 1]) },
+        Request::Context {
+            id: id(0),
+            devices: vec![0],
+        },
+        Request::Queue {
+            id: id(1),
+            context: id(0),
+            device: 0,
+            properties: 0,
+            extra: vec![],
+        },
+        Request::Buffer {
+            id: id(2),
+            context: id(0),
+            flags: 1,
+            bytes: 4096,
+            from: None,
+        },
+        Request::Buffer {
+            id: id(3),
+            context: id(0),
+            flags: 1,
+            bytes: 4096,
+            from: Some(span(0, 4096)),
+        },
+        Request::Source {
+            id: id(4),
+            context: id(0),
+            text: span(8192, KERNEL.len() as u64),
+        },
+        Request::Build {
+            program: id(4),
+            devices: vec![],
+            options: CString::default(),
+        },
+        Request::Kernel {
+            id: id(5),
+            program: id(4),
+            name: name(),
+        },
+        Request::Argue {
+            kernel: id(5),
+            place: 0,
+            value: Argument::Memory(id(2)),
+        },
+        Request::Argue {
+            kernel: id(5),
+            place: 1,
+            value: Argument::Bytes(vec![1, 0, 0, 0]),
+        },
+        Request::Launch {
+            order: order(id(6)),
+            kernel: id(5),
+            sides: 1,
+            offset: None,
+            global: [16, 1, 1],
+            local: Some([4, 1, 1]),
+        },
         Request::Wait { events: vec![id(6)] },
-        Request::Part { id: id(7), buffer: id(2), flags: 1, at: 1024, bytes: 512 },
-        Request::Image { id: id(8), context: id(0), flags: 1, order: 0x10B5, channel: 0x10D2, shape: picture, of: Id::NONE, from: Some(span(0, 256)) },
-        Request::Sampler { id: id(9), context: id(0), normalized: 0, addressing: 0x1132, filter: 0x1140 },
-        Request::Read { order: order(Id::NONE), buffer: id(2), at: 8, to: span(100, 64) },
-        Request::Write { order: order(Id::NONE), buffer: id(2), at: 8, from: span(100, 64) },
-        Request::ReadRect { order: order(Id::NONE), buffer: id(2), origin: [4, 1, 0], region: [16, 2, 2], row: 32, slice: 128, to: span(0, 64) },
-        Request::WriteRect { order: order(Id::NONE), buffer: id(2), origin: [4, 1, 0], region: [16, 2, 2], row: 32, slice: 128, from: span(0, 64) },
-        Request::Copy { order: order(Id::NONE), from: id(2), to: id(3), from_at: 0, to_at: 8, bytes: 64 },
-        Request::CopyRect { order: order(Id::NONE), from: id(2), to: id(3), from_at: [0; 3], to_at: [0; 3], region: [8, 2, 2], pitches: [16, 64, 16, 64] },
-        Request::Fill { order: order(Id::NONE), buffer: id(3), pattern: vec![1, 2, 3, 4], at: 16, bytes: 64 },
-        Request::ReadImage { order: order(Id::NONE), image: id(8), origin: [0; 3], region: [4, 4, 1], to: span(0, 64) },
-        Request::WriteImage { order: order(Id::NONE), image: id(8), origin: [0; 3], region: [4, 4, 1], from: span(0, 64) },
-        Request::FillImage { order: order(Id::NONE), image: id(8), color: vec![0; 16], origin: [0; 3], region: [4, 4, 1] },
-        Request::ImageToBuffer { order: order(Id::NONE), from: id(8), to: id(3), origin: [0; 3], region: [4, 4, 1], at: 64 },
-        Request::BufferToImage { order: order(Id::NONE), from: id(3), to: id(8), at: 64, origin: [0; 3], region: [4, 4, 1] },
-        Request::Migrate { order: order(Id::NONE), objects: vec![id(2)], flags: 0 },
+        Request::Part {
+            id: id(7),
+            buffer: id(2),
+            flags: 1,
+            at: 1024,
+            bytes: 512,
+        },
+        Request::Image {
+            id: id(8),
+            context: id(0),
+            flags: 1,
+            order: 0x10B5,
+            channel: 0x10D2,
+            shape: picture,
+            of: Id::NONE,
+            from: Some(span(0, 256)),
+        },
+        Request::Sampler {
+            id: id(9),
+            context: id(0),
+            normalized: 0,
+            addressing: 0x1132,
+            filter: 0x1140,
+        },
+        Request::Read {
+            order: order(Id::NONE),
+            buffer: id(2),
+            at: 8,
+            to: span(100, 64),
+        },
+        Request::Write {
+            order: order(Id::NONE),
+            buffer: id(2),
+            at: 8,
+            from: span(100, 64),
+        },
+        Request::ReadRect {
+            order: order(Id::NONE),
+            buffer: id(2),
+            origin: [4, 1, 0],
+            region: [16, 2, 2],
+            row: 32,
+            slice: 128,
+            to: span(0, 64),
+        },
+        Request::WriteRect {
+            order: order(Id::NONE),
+            buffer: id(2),
+            origin: [4, 1, 0],
+            region: [16, 2, 2],
+            row: 32,
+            slice: 128,
+            from: span(0, 64),
+        },
+        Request::Copy {
+            order: order(Id::NONE),
+            from: id(2),
+            to: id(3),
+            from_at: 0,
+            to_at: 8,
+            bytes: 64,
+        },
+        Request::CopyRect {
+            order: order(Id::NONE),
+            from: id(2),
+            to: id(3),
+            from_at: [0; 3],
+            to_at: [0; 3],
+            region: [8, 2, 2],
+            pitches: [16, 64, 16, 64],
+        },
+        Request::Fill {
+            order: order(Id::NONE),
+            buffer: id(3),
+            pattern: vec![1, 2, 3, 4],
+            at: 16,
+            bytes: 64,
+        },
+        Request::ReadImage {
+            order: order(Id::NONE),
+            image: id(8),
+            origin: [0; 3],
+            region: [4, 4, 1],
+            to: span(0, 64),
+        },
+        Request::WriteImage {
+            order: order(Id::NONE),
+            image: id(8),
+            origin: [0; 3],
+            region: [4, 4, 1],
+            from: span(0, 64),
+        },
+        Request::FillImage {
+            order: order(Id::NONE),
+            image: id(8),
+            color: vec![0; 16],
+            origin: [0; 3],
+            region: [4, 4, 1],
+        },
+        Request::ImageToBuffer {
+            order: order(Id::NONE),
+            from: id(8),
+            to: id(3),
+            origin: [0; 3],
+            region: [4, 4, 1],
+            at: 64,
+        },
+        Request::BufferToImage {
+            order: order(Id::NONE),
+            from: id(3),
+            to: id(8),
+            at: 64,
+            origin: [0; 3],
+            region: [4, 4, 1],
+        },
+        Request::Migrate {
+            order: order(Id::NONE),
+            objects: vec![id(2)],
+            flags: 0,
+        },
         Request::Marker { order: order(id(10)) },
-        Request::Barrier { order: order(Id::NONE) },
-        Request::UserEvent { id: id(11), context: id(0) },
-        Request::SetUserEvent { event: id(11), status: 0 },
-        Request::Ended { events: vec![id(6), id(10), id(11)] },
-        Request::Notify { event: id(10), status: 0, token: 7 },
-        Request::Ask { subject: Subject::Device, object: Id::NONE, device: 0, index: 0, param: 0x102B, input: vec![], into: None },
-        Request::Ask { subject: Subject::Build, object: id(4), device: 0, index: 0, param: 0x1183, input: vec![], into: Some(span(0, 4096)) },
-        Request::Formats { context: id(0), flags: 1, kind: 0x10F1 },
+        Request::Barrier {
+            order: order(Id::NONE),
+        },
+        Request::UserEvent {
+            id: id(11),
+            context: id(0),
+        },
+        Request::SetUserEvent {
+            event: id(11),
+            status: 0,
+        },
+        Request::Ended {
+            events: vec![id(6), id(10), id(11)],
+        },
+        Request::Notify {
+            event: id(10),
+            status: 0,
+            token: 7,
+        },
+        Request::Ask {
+            subject: Subject::Device,
+            object: Id::NONE,
+            device: 0,
+            index: 0,
+            param: 0x102B,
+            input: vec![],
+            into: None,
+        },
+        Request::Ask {
+            subject: Subject::Build,
+            object: id(4),
+            device: 0,
+            index: 0,
+            param: 0x1183,
+            input: vec![],
+            into: Some(span(0, 4096)),
+        },
+        Request::Formats {
+            context: id(0),
+            flags: 1,
+            kind: 0x10F1,
+        },
         Request::Finish { queue: id(1) },
-        Request::CloneKernel { id: id(12), kernel: id(5) },
+        Request::CloneKernel {
+            id: id(12),
+            kernel: id(5),
+        },
         Request::Release { id: id(12) },
         Request::Flush { queue: id(1) },
     ]
@@ -174,7 +363,12 @@ fn is_served(served: &Served) {
         let answer = raw.call(&request);
         assert_eq!(answer.as_ref().map(|answer| answer.0), Some(0), "{request:?}");
     }
-    let read = Request::Read { order: order(Id::NONE), buffer: id(2), at: 0, to: span(0, 1) };
+    let read = Request::Read {
+        order: order(Id::NONE),
+        buffer: id(2),
+        at: 0,
+        to: span(0, 1),
+    };
     assert_eq!(raw.call(&read).unwrap().0, 0);
     assert_eq!(raw.bulk.as_ref().unwrap().read(0, 1).unwrap(), [1]);
 }
@@ -182,8 +376,20 @@ fn is_served(served: &Served) {
 /// Numbers that are wrong in interesting ways.
 fn odd(chance: &mut Chance) -> u64 {
     const ODD: [u64; 14] = [
-        0, 1, 7, 4095, 4096, 4097, 1 << 20, u32::MAX as u64, 1 << 32, 1 << 47, i64::MAX as u64, u64::MAX - 7,
-        u64::MAX - 1, u64::MAX,
+        0,
+        1,
+        7,
+        4095,
+        4096,
+        4097,
+        1 << 20,
+        u32::MAX as u64,
+        1 << 32,
+        1 << 47,
+        i64::MAX as u64,
+        u64::MAX - 7,
+        u64::MAX - 1,
+        u64::MAX,
     ];
     ODD[chance.below(ODD.len() as u64) as usize]
 }
@@ -230,7 +436,12 @@ fn malformed_calls_end_their_own_connection_at_most() {
             let slow = matches!(request, Request::Build { .. } | Request::Source { .. });
             if chance.below(4) == 0 && !slow {
                 let bytes = mutate(&mut chance, &request);
-                raw.send_bytes(chance.below(66) as u32, chance.next() as u32, chance.below(2) as u32, &bytes);
+                raw.send_bytes(
+                    chance.below(66) as u32,
+                    chance.next() as u32,
+                    chance.below(2) as u32,
+                    &bytes,
+                );
                 sent += 1;
                 if chance.below(4) != 0 {
                     continue;
@@ -253,16 +464,31 @@ fn malformed_calls_end_their_own_connection_at_most() {
         let mut chance = Chance(seed.wrapping_mul(0xD134_2543_DE82_EF95) | 1);
         let raw = Raw::connect(&served);
         let bytes: Vec<u8> = (0..chance.below(300)).map(|_| chance.next() as u8).collect();
-        raw.send_bytes(chance.next() as u32, chance.next() as u32, chance.next() as u32, &bytes);
+        raw.send_bytes(
+            chance.next() as u32,
+            chance.next() as u32,
+            chance.next() as u32,
+            &bytes,
+        );
         raw.send_bytes(0, 1, 0, &chance.next().to_le_bytes());
     }
     assert!(served.is_running());
     is_served(&served);
-    let finish = Request::Ask { subject: Subject::Device, object: Id::NONE, device: 0, index: 0, param: 0x1000, input: vec![], into: None };
+    let finish = Request::Ask {
+        subject: Subject::Device,
+        object: Id::NONE,
+        device: 0,
+        index: 0,
+        param: 0x1000,
+        input: vec![],
+        into: None,
+    };
     assert_eq!(steady.call(&finish).unwrap().0, 0, "the steady connection lives");
     println!("{sent} malformed calls in {rounds} sessions, {ended} of them ended");
     assert!(ended > 0, "no mutation was ever noticed");
-    eventually("all is given back", Duration::from_secs(20), || bench.reading(1).used_bytes == 0);
+    eventually("all is given back", Duration::from_secs(20), || {
+        bench.reading(1).used_bytes == 0
+    });
 }
 
 #[test]
@@ -281,41 +507,184 @@ fn numbers_out_of_bounds_are_refused_with_a_code() {
     let none = || order(Id::NONE);
     let far = u64::MAX - 3;
     for (at, bytes) in [(4096, 1), (4090, 8), (far, 8), (0, 4097), (0, 0), (8, u64::MAX)] {
-        refused(Request::Read { order: none(), buffer: id(2), at, to: span(0, bytes) });
-        refused(Request::Write { order: none(), buffer: id(2), at, from: span(0, bytes) });
-        refused(Request::Copy { order: none(), from: id(2), to: id(3), from_at: at, to_at: 0, bytes });
-        refused(Request::Copy { order: none(), from: id(3), to: id(2), from_at: 0, to_at: at, bytes });
-        refused(Request::Fill { order: none(), buffer: id(2), pattern: vec![0], at, bytes });
-        refused(Request::Part { id: id(50), buffer: id(2), flags: 1, at, bytes });
+        refused(Request::Read {
+            order: none(),
+            buffer: id(2),
+            at,
+            to: span(0, bytes),
+        });
+        refused(Request::Write {
+            order: none(),
+            buffer: id(2),
+            at,
+            from: span(0, bytes),
+        });
+        refused(Request::Copy {
+            order: none(),
+            from: id(2),
+            to: id(3),
+            from_at: at,
+            to_at: 0,
+            bytes,
+        });
+        refused(Request::Copy {
+            order: none(),
+            from: id(3),
+            to: id(2),
+            from_at: 0,
+            to_at: at,
+            bytes,
+        });
+        refused(Request::Fill {
+            order: none(),
+            buffer: id(2),
+            pattern: vec![0],
+            at,
+            bytes,
+        });
+        refused(Request::Part {
+            id: id(50),
+            buffer: id(2),
+            flags: 1,
+            at,
+            bytes,
+        });
     }
     // Spans outside their region, and regions that are none.
-    for to in [span(1 << 20, 8), span(far, 8), Span { region: 9, at: 0, bytes: 8 }] {
-        refused(Request::Read { order: none(), buffer: id(2), at: 0, to });
-        refused(Request::Source { id: id(50), context: id(0), text: to });
+    for to in [
+        span(1 << 20, 8),
+        span(far, 8),
+        Span {
+            region: 9,
+            at: 0,
+            bytes: 8,
+        },
+    ] {
+        refused(Request::Read {
+            order: none(),
+            buffer: id(2),
+            at: 0,
+            to,
+        });
+        refused(Request::Source {
+            id: id(50),
+            context: id(0),
+            text: to,
+        });
     }
-    refused(Request::Source { id: id(50), context: id(0), text: span(0, 17 << 20) });
+    refused(Request::Source {
+        id: id(50),
+        context: id(0),
+        text: span(0, 17 << 20),
+    });
     // Blocks and regions that reach outside, or say another size than they have.
-    for (origin, region, row) in [([0, 0, 63], [16, 2, 2], 32), ([4090, 0, 0], [16, 1, 1], 0), ([0; 3], [16, 2, 1], 8), ([0; 3], [0, 1, 1], 0), ([far, 0, 0], [8, 1, 1], 0), ([0, far, 0], [8, 1, 1], far)] {
+    for (origin, region, row) in [
+        ([0, 0, 63], [16, 2, 2], 32),
+        ([4090, 0, 0], [16, 1, 1], 0),
+        ([0; 3], [16, 2, 1], 8),
+        ([0; 3], [0, 1, 1], 0),
+        ([far, 0, 0], [8, 1, 1], 0),
+        ([0, far, 0], [8, 1, 1], far),
+    ] {
         let bytes = region.iter().product();
-        refused(Request::ReadRect { order: none(), buffer: id(2), origin, region, row, slice: 0, to: span(0, bytes) });
+        refused(Request::ReadRect {
+            order: none(),
+            buffer: id(2),
+            origin,
+            region,
+            row,
+            slice: 0,
+            to: span(0, bytes),
+        });
     }
-    refused(Request::ReadRect { order: none(), buffer: id(2), origin: [0; 3], region: [16, 2, 2], row: 0, slice: 0, to: span(0, 63) });
-    refused(Request::ReadImage { order: none(), image: id(8), origin: [5, 0, 0], region: [4, 4, 1], to: span(0, 64) });
-    refused(Request::ReadImage { order: none(), image: id(8), origin: [0; 3], region: [4, 4, 1], to: span(0, 60) });
-    refused(Request::WriteImage { order: none(), image: id(8), origin: [0, 0, 1], region: [4, 4, 1], from: span(0, 64) });
-    refused(Request::ImageToBuffer { order: none(), from: id(8), to: id(3), origin: [0; 3], region: [8, 8, 1], at: 4000 });
+    refused(Request::ReadRect {
+        order: none(),
+        buffer: id(2),
+        origin: [0; 3],
+        region: [16, 2, 2],
+        row: 0,
+        slice: 0,
+        to: span(0, 63),
+    });
+    refused(Request::ReadImage {
+        order: none(),
+        image: id(8),
+        origin: [5, 0, 0],
+        region: [4, 4, 1],
+        to: span(0, 64),
+    });
+    refused(Request::ReadImage {
+        order: none(),
+        image: id(8),
+        origin: [0; 3],
+        region: [4, 4, 1],
+        to: span(0, 60),
+    });
+    refused(Request::WriteImage {
+        order: none(),
+        image: id(8),
+        origin: [0, 0, 1],
+        region: [4, 4, 1],
+        from: span(0, 64),
+    });
+    refused(Request::ImageToBuffer {
+        order: none(),
+        from: id(8),
+        to: id(3),
+        origin: [0; 3],
+        region: [8, 8, 1],
+        at: 4000,
+    });
     // Objects of another kind, of another generation, and none.
-    let other = Id { place: 2, generation: 2 };
-    for wrong in [id(0), id(5), id(40), other, Id::NONE, Id { place: u32::MAX - 1, generation: 0 }] {
-        refused(Request::Read { order: none(), buffer: wrong, at: 0, to: span(0, 8) });
-        refused(Request::Argue { kernel: wrong, place: 9, value: Argument::Local(8) });
+    let other = Id {
+        place: 2,
+        generation: 2,
+    };
+    for wrong in [
+        id(0),
+        id(5),
+        id(40),
+        other,
+        Id::NONE,
+        Id {
+            place: u32::MAX - 1,
+            generation: 0,
+        },
+    ] {
+        refused(Request::Read {
+            order: none(),
+            buffer: wrong,
+            at: 0,
+            to: span(0, 8),
+        });
+        refused(Request::Argue {
+            kernel: wrong,
+            place: 9,
+            value: Argument::Local(8),
+        });
         refused(Request::Wait { events: vec![wrong] });
     }
     // A number where the kernel takes memory would be an address of the worker's.
-    refused(Request::Argue { kernel: id(5), place: 0, value: Argument::Bytes(0x7f00_0000_1000u64.to_le_bytes().to_vec()) });
-    refused(Request::Argue { kernel: id(5), place: 0, value: Argument::Sampler(id(9)) });
-    refused(Request::Argue { kernel: id(5), place: 0, value: Argument::Memory(id(8)) });
-    refused(Request::Argue { kernel: id(5), place: 1, value: Argument::Memory(id(2)) });
+    refused(Request::Argue {
+        kernel: id(5),
+        place: 0,
+        value: Argument::Bytes(0x7f00_0000_1000u64.to_le_bytes().to_vec()),
+    });
+    refused(Request::Argue {
+        kernel: id(5),
+        place: 0,
+        value: Argument::Sampler(id(9)),
+    });
+    refused(Request::Argue {
+        kernel: id(5),
+        place: 0,
+        value: Argument::Memory(id(8)),
+    });
+    refused(Request::Argue {
+        kernel: id(5),
+        place: 1,
+        value: Argument::Memory(id(2)),
+    });
     // Answers that would be handles of the worker's.
     for (subject, object, param) in [
         (Subject::Device, Id::NONE, 0x1031),
@@ -329,13 +698,27 @@ fn numbers_out_of_bounds_are_refused_with_a_code() {
         (Subject::Kernel, id(5), 0x1194),
         (Subject::Event, id(6), 0x11D0),
     ] {
-        refused(Request::Ask { subject, object, device: 0, index: 0, param, input: vec![], into: None });
+        refused(Request::Ask {
+            subject,
+            object,
+            device: 0,
+            index: 0,
+            param,
+            input: vec![],
+            into: None,
+        });
     }
     assert!(raw.is_open());
     // More bulk memory than the worker gives, and a place beyond its table.
-    let more = Wanted { region: 2, bytes: 1 << 50 };
+    let more = Wanted {
+        region: 2,
+        bytes: 1 << 50,
+    };
     assert!(more.ask(&raw.socket).unwrap().is_none());
-    let beyond = Request::UserEvent { id: id(u32::MAX - 7), context: id(0) };
+    let beyond = Request::UserEvent {
+        id: id(u32::MAX - 7),
+        context: id(0),
+    };
     assert_eq!(raw.call(&beyond), None, "the connection ends");
     is_served(&served);
 }
@@ -372,7 +755,10 @@ fn hands_in_the_ring_hurt_nobody_else() {
             });
             let begun = Instant::now();
             while raw.is_open() && begun.elapsed() < Duration::from_millis(80) {
-                for request in session().iter().filter(|request| !matches!(request, Request::Launch { .. })) {
+                for request in session()
+                    .iter()
+                    .filter(|request| !matches!(request, Request::Launch { .. }))
+                {
                     let mut payload = Vec::new();
                     request.encode(&mut payload);
                     let patient = Instant::now();
@@ -392,10 +778,19 @@ fn hands_in_the_ring_hurt_nobody_else() {
             is_served(&served);
         }
     }
-    println!("{rounds} connections tampered with, {} of them ended by the worker", ended.load(SeqCst));
+    println!(
+        "{rounds} connections tampered with, {} of them ended by the worker",
+        ended.load(SeqCst)
+    );
     is_served(&served);
     let before = Instant::now();
-    eventually("all is given back", Duration::from_secs(20), || bench.reading(1).used_bytes == 0);
-    println!("all given back after {:?}; threads and KiB now {:?}", before.elapsed(), served.weight());
+    eventually("all is given back", Duration::from_secs(20), || {
+        bench.reading(1).used_bytes == 0
+    });
+    println!(
+        "all given back after {:?}; threads and KiB now {:?}",
+        before.elapsed(),
+        served.weight()
+    );
     eventually("threads end", Duration::from_secs(20), || served.weight().0 < 40);
 }

@@ -13,3 +13,4 @@ mod hostile;
 mod part;
 mod program;
 mod semantics;
+mod suspend;

@@ -115,13 +115,6 @@ fn runs_its_part() {
         return;
     };
     match part.as_str() {
-
-
-
-
-
-
-
         "semantics" => super::semantics::check_all(),
         "spin" => super::death::spin(),
         "work" => super::death::work(),

@@ -39,9 +39,17 @@ fn clinfo(vendor: Vendor) {
         let line = text.lines().find(|line| line.contains(name)).unwrap().to_owned();
         line.split_whitespace().last().unwrap().to_owned()
     };
-    assert_eq!(value(&ran.text, "CL_DEVICE_GLOBAL_MEM_SIZE"), (512 * MIB).to_string());
+    assert_eq!(
+        value(&ran.text, "CL_DEVICE_GLOBAL_MEM_SIZE"),
+        (512 * MIB).to_string()
+    );
     assert_eq!(value(&ran.text, "#DEVICES"), "1");
-    for same in ["CL_DEVICE_NAME", "CL_DRIVER_VERSION", "CL_PLATFORM_NAME", "CL_DEVICE_MAX_COMPUTE_UNITS"] {
+    for same in [
+        "CL_DEVICE_NAME",
+        "CL_DRIVER_VERSION",
+        "CL_PLATFORM_NAME",
+        "CL_DEVICE_MAX_COMPUTE_UNITS",
+    ] {
         assert_eq!(value(&ran.text, same), value(&bare.text, same), "{same}");
     }
     assert!(!ran.text.contains("cl_khr_command_buffer"));
@@ -64,7 +72,11 @@ fn clpeak(vendor: Vendor) {
     for test in ["--global-bandwidth", "--kernel-latency", "--transfer-bandwidth"] {
         let ran = run(bench.command(&served, "clpeak").arg(test));
         assert_eq!(ran.code, Some(0), "{}", ran.text);
-        assert!(!ran.text.contains("clpeak: ") && !ran.text.contains("Tests skipped"), "{}", ran.text);
+        assert!(
+            !ran.text.contains("clpeak: ") && !ran.text.contains("Tests skipped"),
+            "{}",
+            ran.text
+        );
         println!("{}", ran.text);
     }
     let peak = bench.reading(1).peak_bytes;

@@ -36,9 +36,9 @@ fn bytes(words: &[u32]) -> &[u8] {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let sum = bytes
-        .iter()
-        .fold(0xcbf29ce484222325u64, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100000001b3));
+    let sum = bytes.iter().fold(0xcbf29ce484222325u64, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x100000001b3)
+    });
     format!("{sum:016x}")
 }
 
@@ -127,7 +127,8 @@ fn kernels(bed: &Bed) {
     let sum = bed.kernel("sum");
     cl.set_arg(sum, 0, &a);
     cl.set_arg(sum, 1, &out);
-    let code = call!(cl, "clSetKernelArg", i32, sum => Handle, 2 => u32, 40 => usize, null() => *const c_void);
+    let code =
+        call!(cl, "clSetKernelArg", i32, sum => Handle, 2 => u32, 40 => usize, null() => *const c_void);
     assert_eq!(code, 0);
     assert_eq!(cl.launch(bed.queue, sum, 1000, 10, null_mut()), 0);
     say("local", digest(&bed.content(out, 100)));
@@ -224,7 +225,10 @@ fn mapping(bed: &Bed) {
         let seen = map(bed, a, flags, 256, 1024);
         if flags != 4 {
             // SAFETY: mapped for so many bytes.
-            say("mapped", digest(unsafe { std::slice::from_raw_parts(seen, 1024) }));
+            say(
+                "mapped",
+                digest(unsafe { std::slice::from_raw_parts(seen, 1024) }),
+            );
         }
         if flags != 1 {
             // SAFETY: as above, for writing.
@@ -296,9 +300,17 @@ fn events(bed: &Bed) {
             (&raw mut status).cast() => *mut c_void, null_mut() => *mut usize);
         status
     };
-    say("waits", status(read) > 0 && CALLED.load(SeqCst) == 9 && host.iter().all(|word| *word == 0));
-    assert_eq!(call!(cl, "clSetUserEventStatus", i32, gate => Handle, 0 => i32), 0);
-    eventually("the callback comes", Duration::from_secs(10), || CALLED.load(SeqCst) != 9);
+    say(
+        "waits",
+        status(read) > 0 && CALLED.load(SeqCst) == 9 && host.iter().all(|word| *word == 0),
+    );
+    assert_eq!(
+        call!(cl, "clSetUserEventStatus", i32, gate => Handle, 0 => i32),
+        0
+    );
+    eventually("the callback comes", Duration::from_secs(10), || {
+        CALLED.load(SeqCst) != 9
+    });
     say("called", format!("{} {}", CALLED.load(SeqCst), SAW.load(SeqCst)));
     say("status", status(read));
     say("copied", digest(bytes(&host)));
@@ -330,7 +342,10 @@ fn events(bed: &Bed) {
     let mut after: Handle = null_mut();
     call!(cl, "clEnqueueMarkerWithWaitList", i32, bed.queue => Handle, 1 => u32, &gate => *const Handle,
         &mut after => *mut Handle);
-    assert_eq!(call!(cl, "clSetUserEventStatus", i32, gate => Handle, -5 => i32), 0);
+    assert_eq!(
+        call!(cl, "clSetUserEventStatus", i32, gate => Handle, -5 => i32),
+        0
+    );
     let waited = call!(cl, "clWaitForEvents", i32, 1 => u32, &after => *const Handle);
     say("failed", format!("{waited} {}", status(after) < 0));
     for event in [done, read, behind, after, gate] {
@@ -352,7 +367,11 @@ fn disorder(bed: &Bed) {
         cl.set_arg(add, 1, &n);
         let items = 256usize;
         let mut next: Handle = null_mut();
-        let (count, list) = if last.is_null() { (0, null()) } else { (1, &raw const last) };
+        let (count, list) = if last.is_null() {
+            (0, null())
+        } else {
+            (1, &raw const last)
+        };
         let code = call!(cl, "clEnqueueNDRangeKernel", i32, queue => Handle, add => Handle, 1 => u32,
             null() => *const usize, &items => *const usize, null() => *const usize, count => u32,
             list => *const Handle, &mut next => *mut Handle);
@@ -467,8 +486,10 @@ fn text_of(bed: &Bed, name: &str, object: Handle, device: Handle, param: u32) ->
     let code = match device.is_null() {
         true => call!(bed.cl, name, i32, object => Handle, param => u32, text.len() => usize,
             text.as_mut_ptr().cast() => *mut c_void, &mut size => *mut usize),
-        false => call!(bed.cl, name, i32, object => Handle, device => Handle, param => u32, text.len() => usize,
-            text.as_mut_ptr().cast() => *mut c_void, &mut size => *mut usize),
+        false => {
+            call!(bed.cl, name, i32, object => Handle, device => Handle, param => u32, text.len() => usize,
+            text.as_mut_ptr().cast() => *mut c_void, &mut size => *mut usize)
+        }
     };
     text.truncate(size);
     format!("{code} {}", digest(&text))
@@ -476,13 +497,31 @@ fn text_of(bed: &Bed, name: &str, object: Handle, device: Handle, param: u32) ->
 
 fn programs(bed: &Bed) {
     let cl = &bed.cl;
-    say("source", text_of(bed, "clGetProgramInfo", bed.program, null_mut(), 0x1164));
-    say("names", text_of(bed, "clGetProgramInfo", bed.program, null_mut(), 0x1168));
-    say("options", text_of(bed, "clGetProgramBuildInfo", bed.program, cl.device, 0x1182));
+    say(
+        "source",
+        text_of(bed, "clGetProgramInfo", bed.program, null_mut(), 0x1164),
+    );
+    say(
+        "names",
+        text_of(bed, "clGetProgramInfo", bed.program, null_mut(), 0x1168),
+    );
+    say(
+        "options",
+        text_of(bed, "clGetProgramBuildInfo", bed.program, cl.device, 0x1182),
+    );
     let kernel = bed.kernel("sum");
-    say("name", text_of(bed, "clGetKernelInfo", kernel, null_mut(), 0x1190));
-    say("arguments", text_of(bed, "clGetKernelInfo", kernel, null_mut(), 0x1191));
-    say("group", text_of(bed, "clGetKernelWorkGroupInfo", kernel, cl.device, 0x11B1));
+    say(
+        "name",
+        text_of(bed, "clGetKernelInfo", kernel, null_mut(), 0x1190),
+    );
+    say(
+        "arguments",
+        text_of(bed, "clGetKernelInfo", kernel, null_mut(), 0x1191),
+    );
+    say(
+        "group",
+        text_of(bed, "clGetKernelWorkGroupInfo", kernel, cl.device, 0x11B1),
+    );
     let (broken, code) = build(cl, bed.context, "__kernel void f() { this is no program }");
     let mut size = 0usize;
     call!(cl, "clGetProgramBuildInfo", i32, broken => Handle, cl.device => Handle, 0x1183 => u32, 0 => usize,
@@ -616,11 +655,17 @@ fn threads(bed: &Bed) {
             digest(&host)
         };
         let waiter = scope.spawn(move || {
-            assert_eq!(call!(shared.0.cl, "clWaitForEvents", i32, 1 => u32, &shared.1 => *const Handle), 0);
+            assert_eq!(
+                call!(shared.0.cl, "clWaitForEvents", i32, 1 => u32, &shared.1 => *const Handle),
+                0
+            );
         });
         let all: Vec<_> = (1..5).map(|n| scope.spawn(move || work(n))).collect();
         let sums = all.into_iter().map(|thread| thread.join().unwrap()).collect();
-        assert_eq!(call!(shared.0.cl, "clSetUserEventStatus", i32, shared.1 => Handle, 0 => i32), 0);
+        assert_eq!(
+            call!(shared.0.cl, "clSetUserEventStatus", i32, shared.1 => Handle, 0 => i32),
+            0
+        );
         waiter.join().unwrap();
         sums
     });
@@ -629,7 +674,7 @@ fn threads(bed: &Bed) {
 }
 
 /// All lines a part says, and what its kernels printed.
-fn lines(part: std::process::Command) -> Vec<String> {
+pub fn lines(part: std::process::Command) -> Vec<String> {
     let mut part = Part::start(part, "semantics", &[]);
     let mut lines = Vec::new();
     while let Some(line) = part.any_line() {
