@@ -44,7 +44,7 @@ pub fn perform(here: Here<'_>, frame: Frame, request: Request) -> Done {
             into,
         } => info::ask(here, subject, object, device, index, param, &input, into),
         R::Release { id } => {
-            drop(here.table.take(id));
+            here.release(id);
             Ok(DONE)
         }
         R::Formats { context, flags, kind } => image::formats(here, context, flags, kind),

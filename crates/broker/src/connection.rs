@@ -3,16 +3,16 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use tenure_wire::{BrokerSide, Frame, Greeting, Request, Shared, Socket, Span, Wanted};
+use tenure_wire::{BrokerSide, Frame, Greeting, Id, Request, Shared, Socket, Span, Wanted};
 
 use crate::abi::{INVALID_VALUE, OUT_OF_RESOURCES};
 use crate::call::{self, Answer};
 use crate::driver::cl;
 use crate::fault::Fault;
 use crate::helper::Helpers;
-use crate::object::{Live, Object};
+use crate::object::{Live, Object, Queue, lock};
 use crate::table::Table;
 use crate::worker::World;
 
@@ -25,6 +25,10 @@ pub struct Connection {
     pub table: Table,
     pub helpers: Helpers,
     regions: RwLock<HashMap<u32, Arc<Region>>>,
+    /// Held by the call that is being done: what it found of a region is used before it ends.
+    turn: Mutex<()>,
+    /// Queues the tenant gave up whose commands may still use its regions.
+    leaving: Mutex<Vec<Arc<Queue>>>,
     closed: AtomicBool,
     /// Notices promised and not yet given.
     pub promised: AtomicU64,
@@ -113,6 +117,7 @@ impl Connection {
         let here = self.clone();
         let kept = region.clone();
         let given = self.helpers.give(move || {
+            drop(lock(&here.turn));
             here.finish_queues();
             drop(kept);
         });
@@ -121,6 +126,31 @@ impl Connection {
             let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
             regions.insert(number, region);
         }
+    }
+
+    /// All objects, those that leave among them.
+    pub fn objects(&self) -> Vec<Object> {
+        let mut all = self.table.all();
+        all.extend(lock(&self.leaving).iter().cloned().map(Object::Queue));
+        all
+    }
+
+    /// Gives up an object. A queue stays until its commands have ended.
+    pub fn release(self: &Arc<Self>, id: Id) {
+        let Some(Object::Queue(queue)) = self.table.take(id) else {
+            return;
+        };
+        lock(&self.leaving).push(queue.clone());
+        let held = Live::retained(queue.live.get(), cl().retain_queue, cl().release_queue);
+        let here = self.clone();
+        // With no helper it stays until the connection ends.
+        self.helpers.give(move || {
+            // SAFETY: a live queue, held by this closure.
+            unsafe { (cl().finish)(held.get()) };
+            let _held = here.world.hold();
+            lock(&here.leaving).retain(|other| !Arc::ptr_eq(other, &queue));
+            drop(queue);
+        });
     }
 
     fn finish_queues(&self) {
@@ -133,7 +163,7 @@ impl Connection {
             )),
             _ => None,
         };
-        let queues: Vec<Live> = self.table.all().into_iter().filter_map(live).collect();
+        let queues: Vec<Live> = self.objects().into_iter().filter_map(live).collect();
         drop(held);
         for queue in queues {
             // SAFETY: a live queue, held here.
@@ -168,6 +198,7 @@ impl Connection {
         self.finish_queues();
         let _held = self.world.hold();
         drop(self.table.clear());
+        lock(&self.leaving).clear();
         self.regions
             .write()
             .unwrap_or_else(PoisonError::into_inner)
@@ -188,6 +219,8 @@ pub fn serve(world: Arc<World>, socket: Socket) {
         table: Table::default(),
         helpers: Helpers::default(),
         regions: RwLock::default(),
+        turn: Mutex::default(),
+        leaving: Mutex::default(),
         closed: AtomicBool::new(false),
         promised: AtomicU64::new(0),
     });
@@ -224,6 +257,7 @@ fn take(connection: &Arc<Connection>, frame: Frame, payload: &[u8]) -> bool {
     let Some(_running) = connection.world.enter(connection) else {
         return false;
     };
+    let _turn = lock(&connection.turn);
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         call::perform(connection, frame, request)
     }));

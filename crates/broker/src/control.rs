@@ -36,7 +36,7 @@ fn answer(world: &World, socket: &Socket, word: &[u8]) -> bool {
 
 fn status(world: &World) -> String {
     let connections = world.connections();
-    let all = Inventory::of(connections.iter().flat_map(|connection| connection.table.all()));
+    let all = Inventory::of(connections.iter().flat_map(|connection| connection.objects()));
     let state = match world.suspended.load(std::sync::atomic::Ordering::SeqCst) {
         true => "suspended",
         false => "running",

@@ -29,7 +29,7 @@ const NOTHING: Handle = std::ptr::null_mut();
 
 fn inventory(world: &World) -> Inventory {
     let connections = world.connections();
-    Inventory::of(connections.iter().flat_map(|connection| connection.table.all()))
+    Inventory::of(connections.iter().flat_map(|connection| connection.objects()))
 }
 
 /// Sets everything aside.
