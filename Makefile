@@ -9,7 +9,7 @@ run: setup-run build
 	@exec $(TARGET)/release/tenure up --data-dir $(DATA) --demo
 
 build:
-	$(CARGO) build --release -p tenure-cli -p tenure-agent -p tenure-guard
+	$(CARGO) build --release -p tenure-cli -p tenure-agent -p tenure-guard -p tenure-broker -p tenure-remote
 
 test: setup-test check unit schemathesis deny
 
@@ -31,9 +31,9 @@ lint:
 deny:
 	scripts/deny
 
-# The agent's tests want the guard beside the agent, where only a build puts it.
+# The agent's tests want the guard beside the agent, where only a build puts it; so do the broker's, and the remote.
 unit:
-	$(CARGO) build -p tenure-guard
+	$(CARGO) build -p tenure-guard -p tenure-remote
 	$(CARGO) test --workspace --all-features
 
 schemathesis:

@@ -1,0 +1,288 @@
+//! One process of the job: its ring, its objects, its bulk memory. One thread takes its calls in order, one hears its
+//! socket; when either finds it broken or gone, the connection ends and nothing else does.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use tenure_wire::{BrokerSide, Frame, Greeting, Id, Request, Shared, Socket, Span, Wanted};
+
+use crate::abi::{INVALID_VALUE, OUT_OF_RESOURCES};
+use crate::call::{self, Answer};
+use crate::driver::cl;
+use crate::fault::Fault;
+use crate::helper::Helpers;
+use crate::object::{Live, Object, Queue, lock};
+use crate::table::Table;
+use crate::worker::World;
+
+/// The most regions of one connection.
+const REGIONS_MOST: usize = 4096;
+
+pub struct Connection {
+    pub world: Arc<World>,
+    pub side: BrokerSide,
+    pub table: Table,
+    pub helpers: Helpers,
+    regions: RwLock<HashMap<u32, Arc<Region>>>,
+    /// Held by the call that is being done: what it found of a region is used before it ends.
+    turn: Mutex<()>,
+    /// Queues the tenant gave up whose commands may still use its regions.
+    leaving: Mutex<Vec<Arc<Queue>>>,
+    closed: AtomicBool,
+    /// Notices promised and not yet given.
+    pub promised: AtomicU64,
+}
+
+/// Bulk memory, counted while it lives.
+pub struct Region {
+    shared: Shared,
+    world: Arc<World>,
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.world.bulk_used.fetch_sub(self.shared.bytes() as u64, SeqCst);
+    }
+}
+
+impl Connection {
+    /// The address of a span, for the driver. Whoever reads or writes there sees bytes the tenant may change.
+    pub fn address(&self, span: Span) -> Result<*mut u8, Fault> {
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let region = regions.get(&span.region).ok_or(Fault::Code(INVALID_VALUE))?;
+        region
+            .shared
+            .part(span.at, span.bytes)
+            .ok_or(Fault::Code(INVALID_VALUE))
+    }
+
+    fn region(&self, number: u32) -> Result<Arc<Region>, Fault> {
+        let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+        regions.get(&number).cloned().ok_or(Fault::Code(INVALID_VALUE))
+    }
+
+    /// A private copy of what is there now.
+    pub fn copy(&self, span: Span, most: u64) -> Result<Vec<u8>, Fault> {
+        if span.bytes > most {
+            return Err(Fault::Code(OUT_OF_RESOURCES));
+        }
+        self.region(span.region)?
+            .shared
+            .read(span.at, span.bytes)
+            .ok_or(Fault::Code(INVALID_VALUE))
+    }
+
+    /// Puts bytes there.
+    pub fn fill(&self, span: Span, bytes: &[u8]) -> Result<(), Fault> {
+        let fits = bytes.len() as u64 <= span.bytes;
+        match fits && self.region(span.region)?.shared.write(span.at, bytes) {
+            true => Ok(()),
+            false => Err(Fault::Code(INVALID_VALUE)),
+        }
+    }
+
+    fn grant(&self, wanted: Wanted) -> Option<Arc<Region>> {
+        let bytes = usize::try_from(wanted.bytes).ok()?;
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        if regions.len() >= REGIONS_MOST || regions.contains_key(&wanted.region) {
+            return None;
+        }
+        let most = self.world.bulk_most;
+        self.world
+            .bulk_used
+            .fetch_update(SeqCst, SeqCst, |used| {
+                used.checked_add(wanted.bytes).filter(|sum| *sum <= most)
+            })
+            .ok()?;
+        let Ok(shared) = Shared::create(bytes) else {
+            self.world.bulk_used.fetch_sub(wanted.bytes, SeqCst);
+            return None;
+        };
+        let region = Arc::new(Region {
+            shared,
+            world: self.world.clone(),
+        });
+        regions.insert(wanted.region, region.clone());
+        Some(region)
+    }
+
+    /// Takes a region out of use; its memory goes when no command of the driver can touch it any more.
+    fn let_go(self: &Arc<Self>, number: u32) {
+        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(region) = regions.remove(&number) else {
+            return;
+        };
+        drop(regions);
+        let here = self.clone();
+        let kept = region.clone();
+        let given = self.helpers.give(move || {
+            drop(lock(&here.turn));
+            here.finish_queues();
+            drop(kept);
+        });
+        if !given {
+            // It stays until the connection ends.
+            let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+            regions.insert(number, region);
+        }
+    }
+
+    /// All objects, those that leave among them.
+    pub fn objects(&self) -> Vec<Object> {
+        let mut all = self.table.all();
+        all.extend(lock(&self.leaving).iter().cloned().map(Object::Queue));
+        all
+    }
+
+    /// Gives up an object. A queue stays until its commands have ended.
+    pub fn release(self: &Arc<Self>, id: Id) {
+        let Some(Object::Queue(queue)) = self.table.take(id) else {
+            return;
+        };
+        lock(&self.leaving).push(queue.clone());
+        let held = Live::retained(queue.live.get(), cl().retain_queue, cl().release_queue);
+        let here = self.clone();
+        // With no helper it stays until the connection ends.
+        self.helpers.give(move || {
+            // SAFETY: a live queue, held by this closure.
+            unsafe { (cl().finish)(held.get()) };
+            let _held = here.world.hold();
+            lock(&here.leaving).retain(|other| !Arc::ptr_eq(other, &queue));
+            drop(queue);
+        });
+    }
+
+    fn finish_queues(&self) {
+        let held = self.world.hold();
+        let live = |object: Object| match object {
+            Object::Queue(queue) if !queue.live.get().is_null() => Some(Live::retained(
+                queue.live.get(),
+                cl().retain_queue,
+                cl().release_queue,
+            )),
+            _ => None,
+        };
+        let queues: Vec<Live> = self.objects().into_iter().filter_map(live).collect();
+        drop(held);
+        for queue in queues {
+            // SAFETY: a live queue, held here.
+            unsafe { (cl().finish)(queue.get()) };
+        }
+    }
+
+    fn close(&self) {
+        self.closed.store(true, SeqCst);
+        self.side.rouse();
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(SeqCst)
+    }
+
+    /// All that is left: commands that wait for the tenant fail, the others end, then everything is given back.
+    fn tear_down(&self) {
+        let held = self.world.hold();
+        let objects = self.table.all();
+        for object in &objects {
+            if let Object::Event(event) = object
+                && event.user
+                && !event.live.get().is_null()
+            {
+                // SAFETY: a live user event; one that is set already answers with an error.
+                unsafe { (cl().set_user_event_status)(event.live.get(), -1) };
+            }
+        }
+        drop(objects);
+        drop(held);
+        self.finish_queues();
+        let _held = self.world.hold();
+        drop(self.table.clear());
+        lock(&self.leaving).clear();
+        self.regions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+}
+
+/// Serves a connection to its end.
+pub fn serve(world: Arc<World>, socket: Socket) {
+    let Ok(shared) = Greeting::answer(&socket) else {
+        return;
+    };
+    let side = BrokerSide::new(shared);
+    let mut calls = side.ear();
+    let connection = Arc::new(Connection {
+        world,
+        side,
+        table: Table::default(),
+        helpers: Helpers::default(),
+        regions: RwLock::default(),
+        turn: Mutex::default(),
+        leaving: Mutex::default(),
+        closed: AtomicBool::new(false),
+        promised: AtomicU64::new(0),
+    });
+    connection.world.add(&connection);
+    let socket = Arc::new(socket);
+    let heard = (connection.clone(), socket.clone());
+    let ear = std::thread::Builder::new()
+        .name("socket".into())
+        .spawn(move || hear(&heard.0, &heard.1));
+    if ear.is_ok() {
+        let mut payload = Vec::new();
+        while !connection.is_closed() {
+            match calls.next(&mut payload) {
+                Ok(None) => {}
+                Ok(Some(frame)) => {
+                    if !take(&connection, frame, &payload) {
+                        break;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+    }
+    connection.close();
+    socket.hang_up();
+    connection.tear_down();
+}
+
+/// Does one call. False: it is none of our library's.
+fn take(connection: &Arc<Connection>, frame: Frame, payload: &[u8]) -> bool {
+    let Ok(request) = Request::decode(payload) else {
+        return false;
+    };
+    let Some(_running) = connection.world.enter(connection) else {
+        return false;
+    };
+    let _turn = lock(&connection.turn);
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        call::perform(connection, frame, request)
+    }));
+    match done {
+        Ok(Ok(Answer::Now(reply))) => connection.side.answer(frame, 0, &reply),
+        Ok(Ok(Answer::Later)) => {}
+        Ok(Err(Fault::Code(code))) => connection.side.answer(frame, code, &[]),
+        Ok(Err(Fault::Broken)) | Err(_) => return false,
+    }
+    true
+}
+
+/// Hears the socket: requests for bulk memory, and the end.
+fn hear(connection: &Arc<Connection>, socket: &Socket) {
+    while let Ok(Some(wanted)) = Wanted::hear(socket) {
+        let answered = if wanted.bytes == 0 {
+            connection.let_go(wanted.region);
+            Wanted::answer(socket, None)
+        } else {
+            let region = connection.grant(wanted);
+            Wanted::answer(socket, region.as_ref().map(|region| &region.shared))
+        };
+        if answered.is_err() {
+            break;
+        }
+    }
+    connection.close();
+}

@@ -1,0 +1,57 @@
+//! `tenure-broker`: serves one slice's connections from an inherited or a named socket. See the library.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use tenure_broker::{Settings, run};
+use tenure_wire::Listener;
+
+const USAGE: &str = "usage: tenure-broker (--listen-fd N | --listen PATH) [--control-fd N | --control PATH] [--bulk-mib N] [--spill DIR]";
+
+fn inherited(value: &str) -> Result<Listener, String> {
+    let fd: i32 = value.parse().map_err(|_| USAGE)?;
+    if fd < 3 {
+        return Err(USAGE.into());
+    }
+    // SAFETY: inherited for this very purpose, and named once.
+    Ok(Listener::inherited(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+fn bound(value: &str) -> Result<Listener, String> {
+    Listener::bind(Path::new(value)).map_err(|error| format!("{value}: {error}"))
+}
+
+fn settings() -> Result<Settings, String> {
+    let mut arguments = std::env::args().skip(1);
+    let (mut listener, mut control, mut spill) = (None, None, None);
+    let mut bulk_mib: u64 = 4096;
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().ok_or(USAGE)?;
+        match name.as_str() {
+            "--listen-fd" => listener = Some(inherited(&value)?),
+            "--listen" => listener = Some(bound(&value)?),
+            "--control-fd" => control = Some(inherited(&value)?),
+            "--control" => control = Some(bound(&value)?),
+            "--bulk-mib" => bulk_mib = value.parse().map_err(|_| USAGE)?,
+            "--spill" => spill = Some(PathBuf::from(value)),
+            _ => return Err(USAGE.into()),
+        }
+    }
+    Ok(Settings {
+        listener: listener.ok_or(USAGE)?,
+        control,
+        bulk_bytes: bulk_mib.saturating_mul(1 << 20),
+        spill,
+    })
+}
+
+fn main() -> ExitCode {
+    match settings().and_then(run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("tenure-broker: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

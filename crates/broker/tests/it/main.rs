@@ -1,0 +1,16 @@
+//! Programs through the broker on real OpenCL implementations: PoCL always, Intel's CPU runtime where
+//! `scripts/setup-opencl` has put it.
+
+// `call!` exists to call C functions on values the tests made.
+#![allow(clippy::macro_metavars_in_unsafe)]
+
+mod bench;
+mod cl;
+mod cost;
+mod death;
+mod fork;
+mod hostile;
+mod part;
+mod program;
+mod semantics;
+mod suspend;
