@@ -93,8 +93,17 @@ impl Found {
     pub fn without_guard(&mut self, why: &str) {
         for device in &mut self.devices {
             device.facts.isolation.remove(&Isolation::Guarded);
+            device.facts.isolation.remove(&Isolation::Fenced);
         }
-        self.notes.push(format!("guarded: none; {why}"));
+        self.notes.push(format!("guarded and fenced: none; {why}"));
+    }
+
+    /// Likewise without what workers are made with.
+    pub fn without_broker(&mut self, why: &str) {
+        for device in &mut self.devices {
+            device.facts.isolation.remove(&Isolation::Fenced);
+        }
+        self.notes.push(format!("fenced: none; {why}"));
     }
 
     /// What the server is told.

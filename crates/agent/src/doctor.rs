@@ -6,6 +6,7 @@ use tenure_domain::schedule::hardware::{Hardware, Partitioning, Placement};
 
 use crate::discover::setting::Setting;
 use crate::discover::{self, Device};
+use crate::isolate::broker::Broker;
 use crate::isolate::{Isolation, guard, network};
 use crate::volume;
 
@@ -14,6 +15,12 @@ pub fn main() -> i32 {
     let mut found = discover::all(&Setting::from_environment(), "this-host");
     if let Err(why) = guard::beside_this_program() {
         found.without_guard(&why);
+    }
+    let no_workers = Broker::beside_this_program()
+        .err()
+        .or_else(|| isolation.no_workers());
+    if let Some(why) = no_workers {
+        found.without_broker(&why);
     }
     let mut lines = vec![
         format!("cpu: {} thousandths of a core", found.cpu_milli),

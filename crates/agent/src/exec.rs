@@ -22,6 +22,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
+use tenure_domain::workload::job::StopReason;
 
 use crate::isolate::cgroup::{self, Limits};
 use crate::launch::{Launch, SEAT, Seat};
@@ -64,7 +65,8 @@ struct Ready {
 /// What the agent gave.
 struct Given {
     sealed: std::fs::File,
-    /// Mounts of its volumes, in their order; then the tenant's network, without which the job has the host's.
+    /// An end of the pipe between a job and its worker, for those that are tied; a worker's listener; mounts of its
+    /// volumes, in their order; then the tenant's network, without which the job has the host's.
     rest: Vec<OwnedFd>,
 }
 
@@ -76,6 +78,8 @@ struct Run {
     poke: OwnedFd,
     /// What whoever ended it left for its log.
     note: Option<String>,
+    /// A worker's job is gone when this is closed; a job holds its worker's open until it is gone itself.
+    tie: Option<OwnedFd>,
 }
 
 fn sit(seat: Seat) -> io::Result<()> {
@@ -148,8 +152,9 @@ fn prepare(seat: &Seat, cgroup_name: String, cgroups: &[PathBuf]) -> io::Result<
     })
 }
 
-fn run(seat: &Seat, ready: Ready, given: Given) -> io::Result<()> {
+fn run(seat: &Seat, ready: Ready, mut given: Given) -> io::Result<()> {
     let launch = Launch::unseal(&given.sealed)?;
+    let tie = (launch.is_tied() && !given.rest.is_empty()).then(|| given.rest.remove(0));
     let dir = PathBuf::from(".");
     // The pipe is there before a stop request is looked for, so that none falls between.
     let poke = open_poke()?;
@@ -172,6 +177,7 @@ fn run(seat: &Seat, ready: Ready, given: Given) -> io::Result<()> {
         timer,
         poke,
         note: None,
+        tie,
     };
     if let Some(request) = StopRequest::read(&run.dir) {
         kernel::kill(ready.init, libc::SIGKILL);
@@ -264,6 +270,7 @@ impl Run {
         let stdout = terminal.unwrap_or(stdout);
         let mut stdout = Output::new(stdout, &self.dir.join("stdout"), launch.log_bytes_max)?;
         let memory_mib = launch.order.memory_mib;
+        let is_worker = launch.worker.is_some();
         drop(launch);
         let init_fd = kernel::pidfd(init)?;
 
@@ -274,6 +281,12 @@ impl Run {
                 PollFd::new(&init_fd, PollFlags::IN),
                 PollFd::new(&self.poke, PollFlags::IN),
             ];
+            let leash = self
+                .tie
+                .as_ref()
+                .filter(|_| is_worker && self.timer.reason().is_none());
+            fds.extend(leash.map(|leash| PollFd::new(leash, PollFlags::IN)));
+            let leashed = leash.is_some();
             let outputs = [&stdout, &stderr].map(|output| output.is_open());
             for (output, open) in [&stdout, &stderr].into_iter().zip(outputs) {
                 if open {
@@ -292,6 +305,9 @@ impl Run {
             drop(fds);
             if ready[1] {
                 self.take_requests();
+            }
+            if leashed && ready[2] {
+                self.timer.stop(StopReason::Evicted, 0);
             }
             for output in [&mut stdout, &mut stderr] {
                 output.pump();

@@ -4,6 +4,7 @@
 //! environment, a network per tenant, and the guard before its slices. Every part that is missing is missing for
 //! a reason that `tenure-agent doctor` prints.
 
+pub mod broker;
 pub mod cgroup;
 pub mod environment;
 pub mod guard;
@@ -29,6 +30,15 @@ pub struct Isolation {
 }
 
 impl Isolation {
+    /// Why a worker could not be kept apart from its job here.
+    pub fn no_workers(&self) -> Option<String> {
+        let apart = self.root && self.namespaces.own;
+        (!apart).then(|| {
+            "a worker is kept apart by a user id and mounts of its own, for which the agent must be root"
+                .to_owned()
+        })
+    }
+
     pub fn of_this_host() -> Isolation {
         let root = rustix::process::geteuid().is_root();
         let mut notes = Vec::new();

@@ -221,6 +221,15 @@ pub fn place(fd: &impl AsRawFd, at: RawFd) -> io::Result<()> {
     check(unsafe { libc::dup2(fd.as_raw_fd(), at) }).map(drop)
 }
 
+/// Lets a descriptor pass the next exec as number `at`, whatever was there.
+pub fn pass_on(fd: &impl AsRawFd, at: RawFd) -> io::Result<()> {
+    if fd.as_raw_fd() == at {
+        // SAFETY: only takes the mark away that would close it.
+        return check(unsafe { libc::fcntl(at, libc::F_SETFD, 0) }).map(drop);
+    }
+    place(fd, at)
+}
+
 /// Lets nothing but the standard descriptors pass the next exec.
 pub fn close_on_exec_from_3() {
     // SAFETY: only marks descriptors; none is closed under its owner.

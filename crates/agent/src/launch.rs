@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use tenure_api::channel::Order;
 
+use crate::isolate::broker::{Brokered, Worker};
 use crate::isolate::cgroup::Cgroups;
 use crate::isolate::guard::Guard;
 use crate::isolate::namespace::Namespaces;
@@ -36,6 +37,12 @@ pub struct Launch {
     pub user_id: Option<u32>,
     /// What stands between the job and its slices; none for a job without.
     pub guard: Option<Guard>,
+    /// What it has instead of a driver; then its thin parent holds its worker's tether.
+    #[serde(default)]
+    pub brokered: Option<Brokered>,
+    /// It is a worker: it ends with its job, and serves who connects to its listener.
+    #[serde(default)]
+    pub worker: Option<Worker>,
     /// Files of the devices it was given.
     pub device_files: Vec<PathBuf>,
     pub log_bytes_max: u64,
@@ -58,6 +65,11 @@ pub struct ImageRoot {
 }
 
 impl Launch {
+    /// Whether it comes with an end of the pipe between a job and its worker.
+    pub fn is_tied(&self) -> bool {
+        self.brokered.is_some() || self.worker.is_some()
+    }
+
     /// Puts the launch into a file that exists only in memory.
     pub fn seal(&self) -> io::Result<File> {
         let mut file = File::from(rustix::fs::memfd_create(

@@ -10,6 +10,7 @@ use tenure_agent::channel::ChannelConfig;
 use tenure_agent::discover::setting::Setting;
 use tenure_agent::image::ImageConfig;
 use tenure_agent::image::tool::ImageCommand;
+use tenure_agent::isolate::broker::Broker;
 use tenure_agent::node::NodeConfig;
 use tenure_agent::run::RunConfig;
 use tenure_api::token::JoinTicket;
@@ -211,6 +212,9 @@ fn run_agent(run: Run) -> anyhow::Result<()> {
             warm_seats: run.warm_seats,
             host_dirs: run.host_dirs,
             guard: guard(run.guard)?,
+            broker: Broker::beside_this_program()
+                .inspect_err(|why| tracing::warn!("no device is fenced: {why}"))
+                .ok(),
             kernel_limit: Duration::from_secs(run.kernel_limit_s),
             context_bytes: run.context_mib << 20,
             images: run.images.config(),

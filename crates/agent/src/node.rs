@@ -9,6 +9,7 @@ mod release;
 mod seat;
 mod start;
 mod watch;
+mod worker;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -26,6 +27,7 @@ use crate::discover::setting::Setting;
 use crate::image::ImageConfig;
 use crate::image::store::Store;
 use crate::isolate::Isolation;
+use crate::isolate::broker::Broker;
 use crate::isolate::network::Networks;
 use crate::isolate::root::HostDir;
 use crate::isolate::user::Users;
@@ -61,6 +63,8 @@ pub struct NodeConfig {
     pub host_dirs: Vec<HostDir>,
     /// The guard library; without it no device is shared.
     pub guard: Option<PathBuf>,
+    /// What workers are made with; without it no device is fenced.
+    pub broker: Option<Broker>,
     /// How long one kernel of a shared slice may run.
     pub kernel_limit: Duration,
     /// What a driver takes of a device for each process, beside what the process asks for.
@@ -82,6 +86,7 @@ impl Default for NodeConfig {
             warm_seats: 4,
             host_dirs: Vec::new(),
             guard: None,
+            broker: None,
             kernel_limit: Duration::from_secs(30),
             context_bytes: 640 << 20,
             volume_space: None,
@@ -186,6 +191,7 @@ impl Node {
         watch::listen(&node)?;
         adopt::all(&node)?;
         node.clear_slices();
+        node.clear_workers();
         Ok(node)
     }
 
@@ -195,6 +201,15 @@ impl Node {
 
     pub fn set_found(&self, found: Arc<Found>) {
         *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
+    }
+
+    /// Why there are no workers here.
+    pub fn no_workers(&self) -> Option<String> {
+        if self.config.broker.is_none() {
+            Some("there is nothing to make workers with".to_owned())
+        } else {
+            self.isolation.no_workers()
+        }
     }
 
     /// What the machine was last seen to have.
@@ -373,9 +388,24 @@ impl Node {
 impl Jobs for Node {
     fn processes(&self, id: AllocationId) -> Vec<i32> {
         let record = self.table.get(id).filter(|record| !record.phase.has_ended());
-        let cgroup = record.and_then(|record| record.cgroups.first().cloned());
-        let text = cgroup.and_then(|dir| std::fs::read_to_string(dir.join("cgroup.procs")).ok());
-        let pids = text.as_deref().unwrap_or_default().lines();
-        pids.filter_map(|pid| pid.parse().ok()).collect()
+        let Some(record) = record else {
+            return Vec::new();
+        };
+        // A fenced job's memory is held by its worker.
+        let cgroups = record
+            .cgroups
+            .first()
+            .cloned()
+            .into_iter()
+            .chain(self.worker_cgroup(id));
+        let texts = cgroups.filter_map(|dir| std::fs::read_to_string(dir.join("cgroup.procs")).ok());
+        let pids: Vec<i32> = texts
+            .flat_map(|text| {
+                text.lines()
+                    .filter_map(|pid| pid.parse().ok())
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        pids
     }
 }

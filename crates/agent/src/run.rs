@@ -189,6 +189,9 @@ async fn look_around(
     if node.config().guard.is_none() {
         found.without_guard("there is no guard library to rely on");
     }
+    if let Some(why) = node.no_workers() {
+        found.without_broker(&why);
+    }
     tell_people(&node.found(), &found);
     let whole = !found.incomplete;
     let mut told = found.inventory();

@@ -1,7 +1,6 @@
 //! Which isolation levels a device gives, and why; and of those it does not give, why not.
 //!
-//! Decided last, when it is known who serves the device. `fenced` is given by nobody yet: nothing outside the job's
-//! process limits a slice's memory, compute and time.
+//! Decided last, when it is known who serves the device.
 
 use tenure_domain::schedule::hardware::Partitioning;
 use tenure_domain::workload::spec::Isolation;
@@ -50,6 +49,10 @@ pub fn set(device: &mut Device, notes: &mut Vec<String>) {
                 missing(Isolation::Partition, &why);
             }
             if device.opencl.is_some() {
+                given.push((
+                    Isolation::Fenced,
+                    "a worker owns the driver outside the job's processes: memory, compute and time are limited there".to_owned(),
+                ));
                 given.push((
                     Isolation::Guarded,
                     "slices are kept apart inside the job's process only: nothing outside it limits device memory or compute".to_owned(),

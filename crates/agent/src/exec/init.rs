@@ -14,6 +14,7 @@ use tenure_api::channel::stream::Size;
 
 use super::door::{Door, Input};
 use super::terminal;
+use crate::isolate::broker::{Brokered, Worker};
 use crate::isolate::guard::Guard;
 use crate::isolate::root::{self, Own};
 use crate::isolate::seccomp::Filter;
@@ -45,6 +46,8 @@ pub(super) struct World<'a> {
     seat: &'a Seat,
     pub launch: Launch,
     filter: Filter,
+    /// A worker's, to be its descriptor 3.
+    listener: Option<OwnedFd>,
 }
 
 /// A program's standard descriptors.
@@ -88,13 +91,19 @@ pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
     let filter = Filter::new();
     let built = build(seat, cgroups, &status);
     let launched = receive(&from_parent);
-    let (launch, given) = match built.and(launched) {
+    let (launch, mut given) = match built.and(launched) {
         Ok(Some(given)) => given,
         // Nobody needs the seat.
         Ok(None) => kernel::exit_now(0),
         Err(error) => fail(Some(failure), &format!("{NODE_FAULT}{error}")),
     };
-    let world = World { seat, launch, filter };
+    let listener = (launch.worker.is_some() && !given.is_empty()).then(|| given.remove(0));
+    let world = World {
+        seat,
+        launch,
+        filter,
+        listener,
+    };
     // Before the root changes: the door is in the allocation's directory.
     let started = Door::new(&SIGNALS).and_then(|mut door| {
         finish(seat, &world.launch, given)?;
@@ -239,7 +248,9 @@ fn finish(seat: &Seat, launch: &Launch, given: Vec<OwnedFd>) -> io::Result<()> {
     if let Some(network) = given.next() {
         kernel::enter_network(&network)?;
     }
-    let bound = launch.guard.as_ref().map(Guard::bound).unwrap_or_default();
+    let mut bound = launch.guard.as_ref().map(Guard::bound).unwrap_or_default();
+    bound.extend(launch.brokered.iter().flat_map(Brokered::bound));
+    bound.extend(launch.worker.as_ref().map(Worker::bound));
     let user_id = launch
         .user_id
         .unwrap_or_else(|| rustix::process::getuid().as_raw());
@@ -252,7 +263,8 @@ fn finish(seat: &Seat, launch: &Launch, given: Vec<OwnedFd>) -> io::Result<()> {
             bound: &bound,
             volumes: &volumes,
             settings: &settings::of(user_id),
-            opencl: launch.guard.is_some() || !launch.order.devices.is_empty(),
+            // One with a worker finds no driver but the small library.
+            opencl: launch.brokered.is_none() && !launch.order.devices.is_empty(),
         },
     )
 }
@@ -297,11 +309,9 @@ pub(super) fn become_job(world: &World<'_>, init: UnixStream, program: &Program<
             .unwrap_or_else(|_| "/".to_owned())
     };
     let guard = launch.guard.as_ref();
-    let mut variables = environment::of(
-        order,
-        &home,
-        guard.map(|guard| guard.variables(own_tree)).unwrap_or_default(),
-    );
+    let mut for_devices = guard.map(|guard| guard.variables(own_tree)).unwrap_or_default();
+    for_devices.extend(launch.brokered.iter().flat_map(Brokered::variables));
+    let mut variables = environment::of(order, &home, for_devices);
     if let Some(terminal) = &program.terminal {
         variables.retain(|(name, _)| name != "TERM");
         variables.push(("TERM".to_owned(), terminal.clone()));
@@ -363,7 +373,12 @@ fn place(stdio: &Stdio) -> io::Result<()> {
 /// Gives up, in the calling process and for good, everything that nothing inside may have. The one way to be
 /// inside: the job goes through here, and whoever enters it.
 pub(super) fn confine(world: &World<'_>, init: UnixStream) -> Result<(), String> {
-    let World { seat, launch, filter } = world;
+    let World {
+        seat,
+        launch,
+        filter,
+        listener,
+    } = world;
     let node_fault = |what: &str, error: io::Error| format!("{NODE_FAULT}{what}: {error}");
     let unprivileged = kernel::no_core_dumps().and_then(|()| {
         if let Some(id) = launch.user_id {
@@ -377,6 +392,9 @@ pub(super) fn confine(world: &World<'_>, init: UnixStream) -> Result<(), String>
     });
     unprivileged.map_err(|error| node_fault("give up privileges", error))?;
     kernel::close_on_exec_from_3();
+    if let Some(listener) = listener {
+        kernel::pass_on(listener, 3).map_err(|error| node_fault("give the worker its listener", error))?;
+    }
     kernel::reset_signals();
     let volumes = launch.order.volumes.iter().filter(|volume| !volume.read_only);
     let volumes: Vec<PathBuf> = volumes

@@ -5,8 +5,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use tokio::io::unix::AsyncFd;
 
-/// The most that travel together, and the longest message with them.
-const MOST: usize = 2 + tenure_domain::storage::volume::MAX_PER_JOB;
+/// The most that travel together (the launch, a tie, a listener, the network, and volumes), and the longest message
+/// with them.
+const MOST: usize = 4 + tenure_domain::storage::volume::MAX_PER_JOB;
 const MAX_BYTES: usize = 128 * 1024;
 
 /// Sends a message and descriptors.

@@ -116,6 +116,7 @@ impl Node {
 
     /// Keeps log and state of a released allocation, removes the rest.
     pub(super) fn clear_away(&self, id: AllocationId) -> io::Result<()> {
+        self.clear_worker(id);
         let (dir, kept) = (self.dir.allocation(id), self.dir.released_allocation(id));
         if dir.exists() {
             for name in ["poke", "stop.json"] {

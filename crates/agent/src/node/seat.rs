@@ -1,9 +1,8 @@
 //! Seats made ready ahead: thin parents with their walls built, waiting for a launch. A job then starts as fast as
 //! a program does.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -104,18 +103,12 @@ impl Seats {
         })
     }
 
-    /// Gives a launch to a seat, mounts of its volumes and the network to run in; its thin parent's process number.
-    pub(super) fn launch(
-        &self,
-        dir: &Path,
-        launch: &Launch,
-        volumes: &[OwnedFd],
-        network: Option<&File>,
-    ) -> io::Result<u32> {
+    /// Gives a launch to a seat, and what comes with it (`exec.rs` says in which order); its thin parent's process
+    /// number.
+    pub(super) fn launch(&self, dir: &Path, launch: &Launch, given: &[BorrowedFd<'_>]) -> io::Result<u32> {
         let sealed = launch.seal()?;
         let fds: Vec<_> = std::iter::once(sealed.as_fd())
-            .chain(volumes.iter().map(AsFd::as_fd))
-            .chain(network.map(AsFd::as_fd))
+            .chain(given.iter().copied())
             .collect();
         loop {
             let waiting = self.ready.lock().unwrap_or_else(PoisonError::into_inner).pop();

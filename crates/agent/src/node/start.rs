@@ -2,6 +2,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
@@ -94,8 +95,14 @@ impl Node {
                     order.isolation.as_str()
                 ));
             }
-            if order.isolation == Level::Guarded && self.config.guard.is_none() {
+            if order.isolation < Level::Partition && self.config.guard.is_none() {
                 return Some("no guard, no device: the guard library is not installed here".to_owned());
+            }
+            if order.isolation == Level::Fenced && (self.config.broker.is_none() || device.opencl.is_none()) {
+                return Some(format!(
+                    "device {} cannot be fenced: there is no worker for it",
+                    slice.uuid
+                ));
             }
             if order.isolation == Level::Exclusive && slice.compute_permille < 1000 {
                 return Some(format!("a slice of device {} cannot be exclusive", slice.uuid));
@@ -104,7 +111,7 @@ impl Node {
         None
     }
 
-    fn spawn(&self, dir: &Path, order: Order, image: Option<ImageRoot>) -> io::Result<u32> {
+    fn spawn(self: &Arc<Self>, dir: &Path, order: Order, image: Option<ImageRoot>) -> io::Result<u32> {
         let user_id = if self.isolation.root {
             Some(
                 self.users
@@ -127,7 +134,18 @@ impl Node {
             }),
             _ => None,
         };
-        let devices = order.devices.iter().filter_map(|slice| found.device(&slice.uuid));
+        let (guard, brokered, tether) = match (guard, &self.config.broker, user_id) {
+            (Some(guard), Some(broker), Some(user_id)) if order.isolation == Level::Fenced => {
+                let (brokered, tether) = self.start_worker(broker, &order, guard, user_id)?;
+                (None, Some(brokered), Some(tether))
+            }
+            (guard, _, _) => (guard, None, None),
+        };
+        let devices = order
+            .devices
+            .iter()
+            .filter(|_| brokered.is_none())
+            .filter_map(|slice| found.device(&slice.uuid));
         let network = match &self.networks {
             // Opened here: a seat made ready earlier does not see what was mounted since.
             Some(networks) => Some(fs::File::open(networks.of(&order.tenant, order.network)?)?),
@@ -140,11 +158,19 @@ impl Node {
             order,
             user_id,
             guard,
+            brokered,
+            worker: None,
             log_bytes_max: self.config.log_bytes_max,
             processes_max: self.config.processes_max,
             image,
         };
-        self.seats.launch(dir, &launch, &volumes, network.as_ref())
+        let given: Vec<BorrowedFd<'_>> = tether
+            .iter()
+            .chain(&volumes)
+            .map(AsFd::as_fd)
+            .chain(network.as_ref().map(AsFd::as_fd))
+            .collect();
+        self.seats.launch(dir, &launch, &given)
     }
 }
 

@@ -54,6 +54,20 @@ pub(super) fn parent(node: &Arc<Node>, id: AllocationId, pid: u32) -> io::Result
     watch(node, id, pid, kernel::pidfd(pid)?)
 }
 
+/// Sees a worker's thin parent off.
+pub(super) fn worker(node: &Arc<Node>, id: AllocationId, pid: u32) -> io::Result<()> {
+    let pid = pid as i32;
+    let _inside = node.runtime.enter();
+    let pidfd = kernel::awaited(kernel::pidfd(pid)?)?;
+    node.runtime.spawn(async move {
+        if pidfd.readable().await.is_ok() {
+            kernel::reap(pid, false);
+            tracing::debug!(allocation = %id, pid, "a worker ended");
+        }
+    });
+    Ok(())
+}
+
 pub(super) fn watch(node: &Arc<Node>, id: AllocationId, pid: i32, pidfd: OwnedFd) -> io::Result<()> {
     let _inside = node.runtime.enter();
     // SAFETY: an `OwnedFd` always answers with the same descriptor, and keeps it open.

@@ -3,6 +3,7 @@
 mod bench;
 mod confine;
 mod conform;
+mod fence;
 mod hotplug;
 mod image;
 mod interact;

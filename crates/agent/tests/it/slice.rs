@@ -41,7 +41,7 @@ pub fn uuid(bench: &Bench) -> String {
     format!("opencl-{}-pocl-cpu-0", host_id.trim())
 }
 
-fn slice(bench: &Bench, vram_mib: u64, compute_permille: u16) -> DeviceSlice {
+pub fn slice(bench: &Bench, vram_mib: u64, compute_permille: u16) -> DeviceSlice {
     DeviceSlice {
         uuid: uuid(bench),
         vram_mib,
@@ -60,7 +60,7 @@ pub fn order(bench: &Bench, vram_mib: u64, command: &[&str]) -> Order {
 }
 
 /// Runs it, and gives its exit and all it said.
-async fn ran(bench: &Bench, order: Order) -> (RunState, String) {
+pub async fn ran(bench: &Bench, order: Order) -> (RunState, String) {
     let id = order.allocation;
     // Drivers compile for minutes on a loaded machine.
     let mut watcher = bench.watch().patient(Duration::from_secs(900));
@@ -70,13 +70,13 @@ async fn ran(bench: &Bench, order: Order) -> (RunState, String) {
     (state, text)
 }
 
-const DONE: RunState = RunState::Exited {
+pub const DONE: RunState = RunState::Exited {
     exit_code: Some(0),
     signal: None,
     by: None,
 };
 
-fn reader(bench: &Bench) -> Reader {
+pub fn reader(bench: &Bench) -> Reader {
     use std::os::unix::fs::MetadataExt;
     let facts = std::fs::metadata(bench.state_dir()).unwrap();
     let dir = format!("/dev/shm/tenure-{:x}-{:x}", facts.dev(), facts.ino());
@@ -84,7 +84,7 @@ fn reader(bench: &Bench) -> Reader {
     Reader::open(&page.path()).unwrap()
 }
 
-fn on_page(reader: &Reader, id: AllocationId) -> bool {
+pub fn on_page(reader: &Reader, id: AllocationId) -> bool {
     reader.snapshot().unwrap().slice(id.0).is_some()
 }
 

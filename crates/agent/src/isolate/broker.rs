@@ -1,0 +1,103 @@
+//! The wall between a job and a driver: a worker process owns the driver, with the guard before it, and the job has a
+//! socket to it and a small library that speaks over it.
+//!
+//! What the worker is and does is `broker`'s; how one is started is `node/worker.rs`.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::root::{Bound, TENURE_DIR};
+
+/// Files beside the agent's own.
+pub const PROGRAM: &str = "tenure-broker";
+pub const LIBRARY: &str = "libtenure_remote.so";
+
+/// What this host has to make workers with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Broker {
+    pub program: PathBuf,
+    pub library: PathBuf,
+}
+
+impl Broker {
+    /// Both are beside this program, or it is said which is not.
+    pub fn beside_this_program() -> Result<Broker, String> {
+        let this = std::env::current_exe().map_err(|error| error.to_string())?;
+        let beside = |name: &str| {
+            let path = this.with_file_name(name);
+            match path.is_file() {
+                true => Ok(path),
+                false => Err(format!("{name} is not beside the agent")),
+            }
+        };
+        Ok(Broker {
+            program: beside(PROGRAM)?,
+            library: beside(LIBRARY)?,
+        })
+    }
+}
+
+/// What a job is given instead of a driver.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Brokered {
+    pub library: PathBuf,
+    pub socket: PathBuf,
+    /// A directory that names the library to OpenCL loaders.
+    pub vendors: PathBuf,
+}
+
+/// What the directory's one file says.
+pub fn vendor_file() -> (&'static str, String) {
+    ("tenure.icd", format!("{TENURE_DIR}/{LIBRARY}\n"))
+}
+
+impl Brokered {
+    /// What must be in the job's tree.
+    pub fn bound(&self) -> Vec<Bound> {
+        let inside = |name: &str| Path::new(TENURE_DIR).join(name);
+        let bound = |from: &Path, name: &str, writable| Bound {
+            from: from.to_owned(),
+            to: inside(name),
+            writable,
+        };
+        vec![
+            bound(&self.library, LIBRARY, false),
+            bound(&self.vendors, "vendors", false),
+            bound(&self.socket, "broker.sock", true),
+        ]
+    }
+
+    pub fn variables(&self) -> Vec<(String, String)> {
+        [
+            ("OCL_ICD_VENDORS", format!("{TENURE_DIR}/vendors")),
+            ("TENURE_BROKER_SOCKET", format!("{TENURE_DIR}/broker.sock")),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    }
+}
+
+/// The worker's own: its program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Worker {
+    pub program: PathBuf,
+}
+
+impl Worker {
+    pub fn bound(&self) -> Bound {
+        Bound {
+            from: self.program.clone(),
+            to: Path::new(TENURE_DIR).join(PROGRAM),
+            writable: false,
+        }
+    }
+
+    /// Its command; it finds its listener as descriptor 3.
+    pub fn command(bulk_mib: u64) -> Vec<String> {
+        let program = format!("{TENURE_DIR}/{PROGRAM}");
+        [&program, "--listen-fd", "3", "--bulk-mib", &bulk_mib.to_string()]
+            .map(str::to_owned)
+            .into()
+    }
+}
