@@ -153,3 +153,24 @@ fn hands_in_the_memory_never_lead_the_reader_astray() {
         });
     }
 }
+
+/// What a position or a length claims beyond the ring is the end, not something to look for.
+#[test]
+fn claims_beyond_the_ring_are_refused() {
+    let ring = 1u64 << 20;
+    for head in [ring + 8, u64::MAX - 7, 4, 12, 8] {
+        let (_tenant, broker, memory) = channel();
+        memory.write(0, &head.to_le_bytes());
+        assert!(broker.ear().next(&mut Vec::new()).is_err(), "a head of {head}");
+    }
+    for length in [9u32, 17, 1000, FRAME_MOST as u32 + 1, u32::MAX] {
+        let (tenant, broker, memory) = channel();
+        assert!(tenant.send(NO_SLOT, 0, 0, &mut frame(&[0; 8]), || true));
+        // The first frame's length stands where the ring's data begins.
+        memory.write(384, &length.to_le_bytes());
+        assert!(
+            broker.ear().next(&mut Vec::new()).is_err(),
+            "a length of {length}"
+        );
+    }
+}
