@@ -76,7 +76,7 @@ impl Raw {
         let sequence = self.side.sequence();
         let begun = Instant::now();
         let alive = || self.is_open() && begun.elapsed() < Duration::from_secs(20);
-        if !self.send_bytes(0, sequence, 0, &payload) || !self.side.await_reply(0, sequence, alive) {
+        if !self.send_bytes(0, sequence, 0, &payload) || !self.side.await_reply(0, sequence, true, alive) {
             assert!(
                 begun.elapsed() < Duration::from_secs(20),
                 "no answer: {request:?}"

@@ -76,7 +76,7 @@ fn replies_find_their_slots_and_notices_their_reader() {
                     let sequence = tenant.sequence();
                     let said = [n.to_le_bytes(), slot.to_le_bytes()].concat();
                     assert!(tenant.send(slot, sequence, 0, &mut frame(&said), || true));
-                    assert!(tenant.await_reply(slot, sequence, || true));
+                    assert!(tenant.await_reply(slot, sequence, true, || true));
                     assert_eq!(tenant.reply(slot), (-7, said));
                 }
             });
@@ -104,7 +104,7 @@ fn a_full_ring_and_a_silent_broker_end_by_the_callers_patience() {
     }
     assert!(sent > 500 && begun.elapsed() < Duration::from_secs(2));
     assert!(!tenant.send(NO_SLOT, 0, 0, &mut frame(&vec![0; FRAME_MOST + 1]), || true));
-    assert!(!tenant.await_reply(0, 1, alive));
+    assert!(!tenant.await_reply(0, 1, true, alive));
 }
 
 /// Random words written everywhere while frames are read: each read is a frame or the end, and none goes outside.
