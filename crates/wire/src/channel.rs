@@ -67,8 +67,8 @@ impl TenantSide {
             calls: Writer::new(CALLS).into(),
             notices: Ear::new(NOTICES).into(),
             next: AtomicU32::new(1),
-            answer: Spin::ANSWER,
-            end: Spin::END,
+            answer: Spin::for_answers(),
+            end: Spin::for_ends(),
         }
     }
 
@@ -198,7 +198,7 @@ impl BrokerSide {
         Calls {
             shared: self.shared.clone(),
             ear: Ear::new(CALLS),
-            spin: Spin::LISTENER,
+            spin: Spin::for_calls(),
         }
     }
 

@@ -14,13 +14,21 @@ pub(crate) struct Spin {
 
 impl Spin {
     /// For one who waits for the next call: longer than a program takes between two.
-    pub const LISTENER: Spin = Spin::from(5_000);
-    /// For an answer that comes at once, once the other side is awake: long enough to wake it.
-    pub const ANSWER: Spin = Spin::from(15_000);
-    /// For an answer that waits for a device.
-    pub const END: Spin = Spin::from(8_000);
+    pub fn for_calls() -> Spin {
+        Spin::from(5_000)
+    }
 
-    const fn from(least_ns: u32) -> Spin {
+    /// For an answer that comes at once, once the other side is awake: long enough to wake it.
+    pub fn for_answers() -> Spin {
+        Spin::from(15_000)
+    }
+
+    /// For an answer that waits for a device.
+    pub fn for_ends() -> Spin {
+        Spin::from(8_000)
+    }
+
+    fn from(least_ns: u32) -> Spin {
         Spin {
             budget_ns: AtomicU32::new(MOST_NS),
             least_ns,
