@@ -2,7 +2,7 @@
 //! socket; when either finds it broken or gone, the connection ends and nothing else does.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tenure_wire::{BrokerSide, Frame, Greeting, Id, Request, Shared, Socket, Span, Wanted};
@@ -12,7 +12,7 @@ use crate::call::{self, Answer};
 use crate::driver::cl;
 use crate::fault::Fault;
 use crate::helper::Helpers;
-use crate::object::{Live, Object, Queue, lock};
+use crate::object::{Event, Live, Object, Queue, lock};
 use crate::table::Table;
 use crate::worker::World;
 
@@ -30,6 +30,8 @@ pub struct Connection {
     /// Queues the tenant gave up whose commands may still use its regions.
     leaving: Mutex<Vec<Arc<Queue>>>,
     closed: AtomicBool,
+    /// User events nobody has set yet.
+    pub open_events: AtomicUsize,
     /// Notices promised and not yet given.
     pub promised: AtomicU64,
 }
@@ -137,8 +139,13 @@ impl Connection {
 
     /// Gives up an object. A queue stays until its commands have ended.
     pub fn release(self: &Arc<Self>, id: Id) {
-        let Some(Object::Queue(queue)) = self.table.take(id) else {
-            return;
+        let queue = match self.table.take(id) {
+            Some(Object::Queue(queue)) => queue,
+            Some(Object::Event(event)) => {
+                self.set(&event, -1);
+                return;
+            }
+            _ => return,
         };
         lock(&self.leaving).push(queue.clone());
         let held = Live::retained(queue.live.get(), cl().retain_queue, cl().release_queue);
@@ -171,8 +178,28 @@ impl Connection {
         }
     }
 
+    /// Whether the thread that takes calls may wait for a command itself: nobody else could be needed for its end.
+    pub fn may_wait(&self, frame: Frame) -> bool {
+        frame.is_alone() && self.open_events.load(SeqCst) == 0
+    }
+
+    /// Sets a user event. False: it was set already.
+    pub fn set(&self, event: &Event, status: i32) -> bool {
+        let set = event.set(status);
+        if set {
+            self.open_events.fetch_sub(1, SeqCst);
+        }
+        set
+    }
+
     fn close(&self) {
         self.closed.store(true, SeqCst);
+        // Whatever waits for the tenant waits in vain.
+        for object in self.table.all() {
+            if let Object::Event(event) = object {
+                self.set(&event, -1);
+            }
+        }
         self.side.rouse();
     }
 
@@ -180,21 +207,8 @@ impl Connection {
         self.closed.load(SeqCst)
     }
 
-    /// All that is left: commands that wait for the tenant fail, the others end, then everything is given back.
+    /// All that is left: what runs ends, then everything is given back. The connection was closed before.
     fn tear_down(&self) {
-        let held = self.world.hold();
-        let objects = self.table.all();
-        for object in &objects {
-            if let Object::Event(event) = object
-                && event.user
-                && !event.live.get().is_null()
-            {
-                // SAFETY: a live user event; one that is set already answers with an error.
-                unsafe { (cl().set_user_event_status)(event.live.get(), -1) };
-            }
-        }
-        drop(objects);
-        drop(held);
         self.finish_queues();
         let _held = self.world.hold();
         drop(self.table.clear());
@@ -222,6 +236,7 @@ pub fn serve(world: Arc<World>, socket: Socket) {
         turn: Mutex::default(),
         leaving: Mutex::default(),
         closed: AtomicBool::new(false),
+        open_events: AtomicUsize::new(0),
         promised: AtomicU64::new(0),
     });
     connection.world.add(&connection);

@@ -1,7 +1,7 @@
 //! What the worker knows of each object of its slice: the driver's handle, and all that is needed to make it again.
 
 use std::ffi::CString;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tenure_wire::ArgumentKind;
@@ -179,6 +179,8 @@ pub struct Event {
     pub status: AtomicI32,
     pub queue: Option<Arc<Queue>>,
     pub user: bool,
+    /// A user event nobody has set yet.
+    pub open: AtomicBool,
     /// Times of an event set aside.
     pub profile: Mutex<Option<[u64; 5]>>,
 }
@@ -189,9 +191,25 @@ impl Event {
             live: Live::new(handle, cl().release_event),
             status: AtomicI32::new(0),
             user: queue.is_none(),
+            open: AtomicBool::new(queue.is_none() && !handle.is_null()),
             queue,
             profile: Mutex::new(None),
         }
+    }
+
+    /// Sets a user event that is open. False: it was not.
+    pub fn set(&self, status: i32) -> bool {
+        if !self.open.load(SeqCst) {
+            return false;
+        }
+        // INVARIANT: the handle of an open event is never exchanged; ours keeps it while it is used.
+        let held = Live::retained(self.live.get(), cl().retain_event, cl().release_event);
+        let first = self.open.swap(false, SeqCst);
+        if first {
+            // SAFETY: a live user event, set once.
+            unsafe { (cl().set_user_event_status)(held.get(), status) };
+        }
+        first
     }
 
     pub fn failed(queue: Option<Arc<Queue>>, code: i32) -> Event {

@@ -40,8 +40,7 @@ pub fn suspend(world: &World) -> Result<Moved, String> {
         return Err("the slice is set aside already".into());
     }
     let all = inventory(world);
-    let waits = |event: &Event| event.user && event::status(event).is_ok_and(|status| status > COMPLETE);
-    if all.events.iter().any(|event| waits(event)) {
+    if all.events.iter().any(|event| event.open.load(SeqCst)) {
         return Err("a command may wait for the program".into());
     }
     for queue in &all.queues {

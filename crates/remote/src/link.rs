@@ -98,6 +98,8 @@ extern "C" fn forked() {
 pub struct Ticket {
     slot: u32,
     sequence: u32,
+    /// It waits for no device and no compiler.
+    at_once: bool,
 }
 
 impl Link {
@@ -213,7 +215,11 @@ impl Link {
             }
         };
         let sequence = self.side.sequence();
-        let ticket = Ticket { slot, sequence };
+        let ticket = Ticket {
+            slot,
+            sequence,
+            at_once: !takes_long(request),
+        };
         match self.send(slot, sequence, request) {
             Ok(()) => Ok(ticket),
             Err(code) => {
@@ -231,7 +237,7 @@ impl Link {
     pub fn end(&self, ticket: Ticket) -> Result<Vec<u8>, i32> {
         let answered = self
             .side
-            .await_reply(ticket.slot, ticket.sequence, || self.alive());
+            .await_reply(ticket.slot, ticket.sequence, ticket.at_once, || self.alive());
         if !answered {
             // The slot stays taken: the broker is gone, or may still write there.
             return Err(OUT_OF_RESOURCES);
@@ -297,6 +303,21 @@ impl Ids {
             generation: self.generation,
         }
     }
+}
+
+fn takes_long(request: &Request) -> bool {
+    use Request as R;
+    matches!(
+        request,
+        R::Finish { .. }
+            | R::Wait { .. }
+            | R::Read { .. }
+            | R::ReadRect { .. }
+            | R::ReadImage { .. }
+            | R::Build { .. }
+            | R::Compile { .. }
+            | R::Link { .. }
+    )
 }
 
 /// An object at the broker, given up when dropped.

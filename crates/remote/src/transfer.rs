@@ -19,7 +19,7 @@ use crate::object::get;
 use crate::pending::{Block, CopyOut, Pending};
 
 /// Pieces of long transfers, and how many are under way at once.
-const PIECE: usize = 1 << 20;
+const PIECE: usize = 2 << 20;
 const PIECES: usize = 4;
 
 /// Sends one read of a whole span; blocking, the bytes are there afterwards.

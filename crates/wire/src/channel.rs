@@ -55,7 +55,8 @@ pub struct TenantSide {
     calls: std::sync::Mutex<Writer>,
     notices: std::sync::Mutex<Ear>,
     next: AtomicU32,
-    spin: Spin,
+    answer: Spin,
+    end: Spin,
 }
 
 impl TenantSide {
@@ -66,7 +67,8 @@ impl TenantSide {
             calls: Writer::new(CALLS).into(),
             notices: Ear::new(NOTICES).into(),
             next: AtomicU32::new(1),
-            spin: Spin::default(),
+            answer: Spin::for_answers(),
+            end: Spin::for_ends(),
         }
     }
 
@@ -116,12 +118,11 @@ impl TenantSide {
         true
     }
 
-    /// Waits for the reply to a call. `alive` is asked now and then; false ends the wait.
-    pub fn await_reply(&self, slot: u32, sequence: u32, alive: impl Fn() -> bool) -> bool {
+    /// Waits for the reply to a call; `at_once`: it waits for no device. `alive` is asked now and then; false ends the wait.
+    pub fn await_reply(&self, slot: u32, sequence: u32, at_once: bool, alive: impl Fn() -> bool) -> bool {
         let slot = Slot::new(REPLIES, slot);
-        let looked = self
-            .spin
-            .until(|| Ok::<_, Malformed>(slot.is_done(&self.shared, sequence)));
+        let spin = if at_once { &self.answer } else { &self.end };
+        let looked = spin.until(|| Ok::<_, Malformed>(slot.is_done(&self.shared, sequence)));
         if looked == Ok(true) {
             return true;
         }
@@ -197,7 +198,7 @@ impl BrokerSide {
         Calls {
             shared: self.shared.clone(),
             ear: Ear::new(CALLS),
-            spin: Spin::default(),
+            spin: Spin::for_calls(),
         }
     }
 

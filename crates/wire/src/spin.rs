@@ -4,19 +4,37 @@
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-const LEAST_NS: u32 = 500;
 const MOST_NS: u32 = 20_000;
 
 /// How long to look, learnt from the last times.
-pub(crate) struct Spin(AtomicU32);
-
-impl Default for Spin {
-    fn default() -> Spin {
-        Spin(AtomicU32::new(MOST_NS / 2))
-    }
+pub(crate) struct Spin {
+    budget_ns: AtomicU32,
+    least_ns: u32,
 }
 
 impl Spin {
+    /// For one who waits for the next call: longer than a program takes between two.
+    pub fn for_calls() -> Spin {
+        Spin::from(5_000)
+    }
+
+    /// For an answer that comes at once, once the other side is awake: long enough to wake it.
+    pub fn for_answers() -> Spin {
+        Spin::from(15_000)
+    }
+
+    /// For an answer that waits for a device.
+    pub fn for_ends() -> Spin {
+        Spin::from(8_000)
+    }
+
+    fn from(least_ns: u32) -> Spin {
+        Spin {
+            budget_ns: AtomicU32::new(MOST_NS),
+            least_ns,
+        }
+    }
+
     /// Looks until `seen` says yes or the time is over.
     pub fn until<E>(&self, mut seen: impl FnMut() -> Result<bool, E>) -> Result<bool, E> {
         for _ in 0..16 {
@@ -25,18 +43,19 @@ impl Spin {
             }
             std::hint::spin_loop();
         }
-        let budget = self.0.load(Relaxed);
+        let budget = self.budget_ns.load(Relaxed);
         let end = Instant::now() + Duration::from_nanos(budget.into());
         loop {
             for _ in 0..16 {
                 if seen()? {
-                    self.0.store((budget + budget / 2).min(MOST_NS), Relaxed);
+                    self.budget_ns.store((budget + budget / 2).min(MOST_NS), Relaxed);
                     return Ok(true);
                 }
                 std::hint::spin_loop();
             }
             if Instant::now() >= end {
-                self.0.store((budget - budget / 4).max(LEAST_NS), Relaxed);
+                self.budget_ns
+                    .store((budget - budget / 4).max(self.least_ns), Relaxed);
                 return Ok(false);
             }
         }

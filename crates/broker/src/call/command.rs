@@ -55,7 +55,7 @@ pub fn command(
         here.table.free(order.event)?;
     }
     let ends = frame.wants_reply() && answered == Answered::WhenEnded;
-    let blocks = ends && frame.is_alone();
+    let blocks = ends && here.may_wait(frame);
     let mut event: Handle = std::ptr::null_mut();
     let place = if !order.event.is_none() || (ends && !blocks) {
         &raw mut event
@@ -137,7 +137,7 @@ pub fn finish(here: Here<'_>, frame: Frame, queue: Id) -> Done {
         let code = unsafe { (cl().finish)(held.get()) };
         outcome(&queue, code)
     };
-    if frame.is_alone() {
+    if here.may_wait(frame) {
         let code = finish();
         print::hand_over(here);
         checked(code).map(|()| DONE)

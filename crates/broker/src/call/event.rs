@@ -10,8 +10,8 @@ use super::command::answer_later;
 use super::create::made;
 use super::{Answer, DONE, Done, Here};
 use crate::abi::{
-    COMPLETE, EVENT_EXECUTION_STATUS, EXEC_STATUS_ERROR_IN_WAIT_LIST, Handle, INVALID_EVENT, INVALID_VALUE,
-    OUT_OF_RESOURCES, SUCCESS,
+    COMPLETE, EVENT_EXECUTION_STATUS, EXEC_STATUS_ERROR_IN_WAIT_LIST, Handle, INVALID_EVENT,
+    INVALID_OPERATION, INVALID_VALUE, OUT_OF_RESOURCES, SUCCESS,
 };
 use crate::connection::Connection;
 use crate::driver::{ask_number, cl};
@@ -28,6 +28,7 @@ pub fn user(here: Here<'_>, id: Id, context: Id) -> Done {
     // SAFETY: a live context.
     let handle = made(|code| unsafe { (cl().create_user_event)(context.live.get(), code) })?;
     let event = Event::new(handle, None);
+    here.open_events.fetch_add(1, SeqCst);
     here.table.put(id, Object::Event(Arc::new(event)))?;
     Ok(DONE)
 }
@@ -40,12 +41,10 @@ pub fn set_user(here: Here<'_>, id: Id, status: i32) -> Done {
     if status > COMPLETE {
         return Err(Fault::Code(INVALID_VALUE));
     }
-    // SAFETY: a live user event.
-    checked(unsafe { (cl().set_user_event_status)(event.live.get(), status) })?;
-    event
-        .status
-        .store(if status == COMPLETE { COMPLETE } else { status }, SeqCst);
-    Ok(DONE)
+    match here.set(&event, status) {
+        true => Ok(DONE),
+        false => Err(Fault::Code(INVALID_OPERATION)),
+    }
 }
 
 /// What an event says of itself.
@@ -91,7 +90,7 @@ pub fn wait(here: Here<'_>, frame: Frame, ids: &[Id]) -> Done {
         };
         if waited == SUCCESS { code } else { waited }
     };
-    if frame.is_alone() {
+    if here.may_wait(frame) {
         let code = wait();
         print::hand_over(here);
         checked(code).map(|()| DONE)

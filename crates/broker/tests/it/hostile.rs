@@ -76,7 +76,7 @@ impl Raw {
         let sequence = self.side.sequence();
         let begun = Instant::now();
         let alive = || self.is_open() && begun.elapsed() < Duration::from_secs(20);
-        if !self.send_bytes(0, sequence, 0, &payload) || !self.side.await_reply(0, sequence, alive) {
+        if !self.send_bytes(0, sequence, 0, &payload) || !self.side.await_reply(0, sequence, true, alive) {
             assert!(
                 begun.elapsed() < Duration::from_secs(20),
                 "no answer: {request:?}"
@@ -868,5 +868,53 @@ fn memory_stays_while_a_command_may_touch_it() {
     is_served(&served);
     eventually("all is given back", Duration::from_secs(20), || {
         bench.reading(1).used_bytes == 0
+    });
+}
+
+/// A tenant that says nobody else calls, and waits for what only it could do.
+#[test]
+fn a_wait_without_end_is_its_own_connections() {
+    let _turn = turn();
+    let bench = Bench::on(Vendor::Pocl, &[spec(1, 256)]);
+    let served = bench.serve(1);
+    let raw = begin(&served);
+    for request in session().into_iter().take(3) {
+        assert_eq!(raw.call(&request).unwrap().0, 0);
+    }
+    assert_eq!(
+        raw.call(&Request::UserEvent {
+            id: id(11),
+            context: id(0)
+        })
+        .unwrap()
+        .0,
+        0
+    );
+    let waiting = Order {
+        queue: id(1),
+        event: id(12),
+        waits: vec![id(11)],
+    };
+    assert_eq!(raw.call(&Request::Marker { order: waiting }).unwrap().0, 0);
+    for (slot, request) in [
+        (1, Request::Finish { queue: id(1) }),
+        (2, Request::Wait { events: vec![id(12)] }),
+    ] {
+        let mut payload = Vec::new();
+        request.encode(&mut payload);
+        raw.send_bytes(slot, 77, tenure_wire::Frame::ALONE, &payload);
+    }
+    // Its other calls go on, and so does everybody.
+    assert_eq!(raw.call(&Request::Flush { queue: id(1) }).unwrap().0, 0);
+    is_served(&served);
+    let begun = Instant::now();
+    assert!(served.say("suspend").contains("may wait for the program"));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    drop(raw);
+    eventually("it is put away", Duration::from_secs(10), || {
+        bench.reading(1).used_bytes == 0
+    });
+    eventually("it can be set aside", Duration::from_secs(10), || {
+        served.say("suspend").starts_with("ok")
     });
 }

@@ -76,7 +76,7 @@ fn replies_find_their_slots_and_notices_their_reader() {
                     let sequence = tenant.sequence();
                     let said = [n.to_le_bytes(), slot.to_le_bytes()].concat();
                     assert!(tenant.send(slot, sequence, 0, &mut frame(&said), || true));
-                    assert!(tenant.await_reply(slot, sequence, || true));
+                    assert!(tenant.await_reply(slot, sequence, true, || true));
                     assert_eq!(tenant.reply(slot), (-7, said));
                 }
             });
@@ -104,7 +104,7 @@ fn a_full_ring_and_a_silent_broker_end_by_the_callers_patience() {
     }
     assert!(sent > 500 && begun.elapsed() < Duration::from_secs(2));
     assert!(!tenant.send(NO_SLOT, 0, 0, &mut frame(&vec![0; FRAME_MOST + 1]), || true));
-    assert!(!tenant.await_reply(0, 1, alive));
+    assert!(!tenant.await_reply(0, 1, true, alive));
 }
 
 /// Random words written everywhere while frames are read: each read is a frame or the end, and none goes outside.
@@ -151,5 +151,26 @@ fn hands_in_the_memory_never_lead_the_reader_astray() {
                 broker.rouse();
             }
         });
+    }
+}
+
+/// What a position or a length claims beyond the ring is the end, not something to look for.
+#[test]
+fn claims_beyond_the_ring_are_refused() {
+    let ring = 1u64 << 20;
+    for head in [ring + 8, u64::MAX - 7, 4, 12, 8] {
+        let (_tenant, broker, memory) = channel();
+        memory.write(0, &head.to_le_bytes());
+        assert!(broker.ear().next(&mut Vec::new()).is_err(), "a head of {head}");
+    }
+    for length in [9u32, 17, 1000, FRAME_MOST as u32 + 1, u32::MAX] {
+        let (tenant, broker, memory) = channel();
+        assert!(tenant.send(NO_SLOT, 0, 0, &mut frame(&[0; 8]), || true));
+        // The first frame's length stands where the ring's data begins.
+        memory.write(384, &length.to_le_bytes());
+        assert!(
+            broker.ear().next(&mut Vec::new()).is_err(),
+            "a length of {length}"
+        );
     }
 }
