@@ -31,16 +31,16 @@ lint:
 deny:
 	scripts/deny
 
-# The agent's tests want the guard beside the agent, where only a build puts it; so do the broker's, and the remote.
+# The agent's tests want the guard and the broker's programs beside the agent, where only a build puts them.
 unit:
-	$(CARGO) build -p tenure-guard -p tenure-remote
+	$(CARGO) build -p tenure-guard -p tenure-broker -p tenure-remote
 	$(CARGO) test --workspace --all-features
 
 schemathesis:
 	crates/server/tests/schemathesis.sh
 
 bench:
-	$(CARGO) build --release -p tenure-sim -p tenure-cli -p tenure-agent -p tenure-guard
+	$(CARGO) build --release -p tenure-sim -p tenure-cli -p tenure-agent -p tenure-guard -p tenure-broker -p tenure-remote
 	$(CARGO) build --release -p tenure-guard --examples
 	$(TARGET)/release/tenure-bench all
 
