@@ -42,10 +42,20 @@ pub(super) enum End {
     Rotated,
 }
 
-/// One thread does what the server wishes, in order.
+/// One thread does what the server wishes, in order. An agent whose thread broke would hold its node's lease and do
+/// nothing: it ends instead, what runs goes on, and the next agent takes it over.
 pub(super) fn grant_in_order(node: Arc<Node>) -> mpsc::Sender<Wish> {
+    struct EndWithIt;
+    impl Drop for EndWithIt {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                std::process::abort();
+            }
+        }
+    }
     let (wishes, mut wished) = mpsc::channel::<Wish>(4096);
     std::thread::spawn(move || {
+        let _end = EndWithIt;
         while let Some(wish) = wished.blocking_recv() {
             let subject = wish.subject();
             if let Err(error) = node.grant(wish) {
