@@ -10,7 +10,7 @@ use crate::refusal::Failure;
 use crate::{job, resolve, units};
 
 #[derive(Debug, ClapArgs)]
-#[group(id = "size", required = true, multiple = true, args = ["vram", "compute"])]
+#[command(group(clap::ArgGroup::new("size").required(true).multiple(true).args(["vram", "compute"])))]
 pub struct Args {
     #[arg(add = ArgValueCompleter::new(complete_jobs))]
     job: String,
