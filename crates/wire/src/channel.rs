@@ -2,8 +2,8 @@
 //! other.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 use crate::codec::Malformed;
@@ -55,6 +55,8 @@ pub struct TenantSide {
     calls: std::sync::Mutex<Writer>,
     notices: std::sync::Mutex<Ear>,
     next: AtomicU32,
+    /// The other side had to be woken for the last call: looking would only keep it from a processor.
+    rang: AtomicBool,
     answer: Spin,
     end: Spin,
 }
@@ -67,8 +69,9 @@ impl TenantSide {
             calls: Writer::new(CALLS).into(),
             notices: Ear::new(NOTICES).into(),
             next: AtomicU32::new(1),
-            answer: Spin::for_answers(),
-            end: Spin::for_ends(),
+            rang: AtomicBool::new(false),
+            answer: Spin::default(),
+            end: Spin::default(),
         }
     }
 
@@ -115,6 +118,7 @@ impl TenantSide {
                 return false;
             }
         }
+        self.rang.store(calls.rang, Relaxed);
         true
     }
 
@@ -122,7 +126,12 @@ impl TenantSide {
     pub fn await_reply(&self, slot: u32, sequence: u32, at_once: bool, alive: impl Fn() -> bool) -> bool {
         let slot = Slot::new(REPLIES, slot);
         let spin = if at_once { &self.answer } else { &self.end };
-        let looked = spin.until(|| Ok::<_, Malformed>(slot.is_done(&self.shared, sequence)));
+        let look = || Ok::<_, Malformed>(slot.is_done(&self.shared, sequence));
+        let looked = if self.rang.load(Relaxed) {
+            look()
+        } else {
+            spin.until(look)
+        };
         if looked == Ok(true) {
             return true;
         }
@@ -198,7 +207,7 @@ impl BrokerSide {
         Calls {
             shared: self.shared.clone(),
             ear: Ear::new(CALLS),
-            spin: Spin::for_calls(),
+            spin: Spin::default(),
         }
     }
 

@@ -110,6 +110,8 @@ pub(crate) struct Writer {
     head: u64,
     /// The reader's position as last seen.
     tail: u64,
+    /// Whether the reader slept when the last frame came.
+    pub rang: bool,
 }
 
 impl Writer {
@@ -118,6 +120,7 @@ impl Writer {
             place,
             head: 0,
             tail: 0,
+            rang: false,
         }
     }
 
@@ -137,7 +140,8 @@ impl Writer {
         self.place.copy_in(shared, self.head, frame);
         self.head = self.head.wrapping_add(room);
         self.place.head(shared).store(self.head, SeqCst);
-        if self.place.sleeps(shared).load(SeqCst) != 0 {
+        self.rang = self.place.sleeps(shared).load(SeqCst) != 0;
+        if self.rang {
             self.ring(shared);
         }
         true

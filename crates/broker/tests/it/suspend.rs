@@ -57,7 +57,10 @@ fn in_the_middle(vendor: Vendor, times: u64) {
         }
         set_aside(&bench, &served);
         let busy = bench.reading(1).counter(tenure_limits::Counter::Launches);
-        // Another has all of the device meanwhile.
+        // Another has all of the device meanwhile, once the last of those has left.
+        eventually("the last has left", Duration::from_secs(20), || {
+            bench.reading(2).used_bytes == 0
+        });
         let settings = [("BLOCK", (1000 * MIB).to_string()), ("MOST", "1".to_owned())];
         let mut tenant = Part::start(bench.command(&other, own()), "allocate", &settings);
         assert_eq!(tenant.line("got").unwrap(), "1 0");
