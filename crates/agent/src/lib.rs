@@ -20,6 +20,7 @@ pub mod isolate;
 mod kernel;
 pub mod launch;
 pub mod lease;
+pub mod leave;
 pub mod log;
 pub mod node;
 pub mod record;

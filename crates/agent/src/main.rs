@@ -32,6 +32,12 @@ enum Command {
     Run(Box<Run>),
     /// Say what isolation and which devices this machine gives
     Doctor,
+    /// Take what an agent made out of this machine: end what runs, remove networks, rules and cgroups; its directory stays
+    Leave {
+        /// The agent's own directory
+        #[arg(long, env = "TENURE_AGENT_STATE_DIR", default_value = "/var/lib/tenure-agent")]
+        state_dir: PathBuf,
+    },
     /// Look after the container images of this machine
     Image {
         /// The agent's own directory
@@ -151,6 +157,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Doctor => ExitCode::from(tenure_agent::doctor::main() as u8),
         Command::Run(run) => ended(run_agent(*run)),
+        Command::Leave { state_dir } => ended(tenure_agent::leave::main(&state_dir)),
         Command::Image {
             state_dir,
             settings,

@@ -45,6 +45,8 @@ use image::Waiting;
 use release::Tombstones;
 use seat::Seats;
 
+pub(crate) use seat::cgroup_prefix;
+
 /// What an operator may set.
 #[derive(Debug, Clone)]
 pub struct NodeConfig {

@@ -294,7 +294,7 @@ fn present(page: &Page, id: AllocationId, like: &DeviceSlice) -> Option<DeviceSl
 }
 
 /// In memory, told from those of other agents and other boots.
-fn place(state_dir: &Path) -> io::Result<PathBuf> {
+pub(crate) fn place(state_dir: &Path) -> io::Result<PathBuf> {
     let facts = fs::metadata(state_dir)?;
     let shm = Path::new("/dev/shm");
     if shm.is_dir() {

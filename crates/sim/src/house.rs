@@ -233,6 +233,15 @@ impl Drop for House {
             let _ = agent.kill();
             let _ = agent.wait();
         }
+        for state in ["agent", "data/agent"].map(|dir| self.dir.path().join(dir)) {
+            if state.is_dir() {
+                let _ = Command::new(program("tenure-agent"))
+                    .args(["leave", "--state-dir"])
+                    .arg(state)
+                    .stderr(Stdio::null())
+                    .status();
+            }
+        }
         if std::thread::panicking() {
             eprintln!("--- server log\n{}", tail(&self.dir.path().join("server.log")));
             eprintln!("--- agent log\n{}", tail(&self.dir.path().join("agent.log")));

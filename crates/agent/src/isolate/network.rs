@@ -60,8 +60,7 @@ impl Networks {
             Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(error),
         };
-        let facts = fs::metadata(&dir)?;
-        let host_part = ((facts.ino() ^ facts.ino() >> 10 ^ facts.ino() >> 20) & 0x3ff) as u16;
+        let host_part = host_part(&dir)?;
         let egress = rules::lay(host_part).and_then(|()| {
             known
                 .values()
@@ -125,6 +124,27 @@ impl Networks {
         }
         Ok(path)
     }
+}
+
+/// Takes the networks an agent made and their rules out of the host.
+pub fn leave(state_dir: &Path) -> io::Result<()> {
+    let dir = state_dir.join("networks");
+    let Ok(files) = fs::read_dir(&dir) else {
+        return Ok(());
+    };
+    for file in files.flatten().filter(|file| stands(&file.path())) {
+        // Its cable goes with it, when the last process in it has.
+        rustix::mount::unmount(file.path(), rustix::mount::UnmountFlags::DETACH)?;
+        fs::remove_file(file.path())?;
+    }
+    rules::remove(host_part(&dir)?);
+    Ok(())
+}
+
+/// Tells this agent's networks from those of others on the host, in names and addresses.
+fn host_part(dir: &Path) -> io::Result<u16> {
+    let number = fs::metadata(dir)?.ino();
+    Ok(((number ^ number >> 10 ^ number >> 20) & 0x3ff) as u16)
 }
 
 /// What networks jobs would get here, for whoever asks before there are any.

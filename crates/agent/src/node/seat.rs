@@ -130,7 +130,7 @@ impl Seats {
 }
 
 /// What the cgroups of an agent's seats begin with: agents of different platforms may share a host.
-pub(super) fn cgroup_prefix(state_dir: &Path) -> io::Result<String> {
+pub(crate) fn cgroup_prefix(state_dir: &Path) -> io::Result<String> {
     let facts = std::fs::metadata(state_dir)?;
     Ok(format!("{:x}-{:x}-", facts.dev(), facts.ino()))
 }

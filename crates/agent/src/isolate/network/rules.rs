@@ -30,6 +30,12 @@ fn table(host_part: u16) -> String {
     format!("tenure_{host_part:03x}")
 }
 
+/// Takes the rules away; where there are none, nothing happens.
+pub(super) fn remove(host_part: u16) {
+    let table = table(host_part);
+    let _ = run("nft", &["delete", "table", "inet", &table], "");
+}
+
 /// Lets networks reach public addresses and name servers, and nothing of the host. Why not, where it cannot.
 pub(super) fn lay(host_part: u16) -> Result<(), String> {
     let table = table(host_part);
