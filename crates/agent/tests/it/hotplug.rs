@@ -99,7 +99,7 @@ async fn what_is_not_here_is_not_started() {
     assert!(why.contains("GPU-one is not here"), "{why}");
 }
 
-/// What OpenCL has on this machine is there beside the rest, and given as the guard can.
+/// What OpenCL has on this machine is there beside the rest, and given as guard and workers can.
 #[test]
 fn opencl_stands_beside_the_vendors() {
     let machine = Machine::new().with_opencl();
@@ -111,6 +111,6 @@ fn opencl_stands_beside_the_vendors() {
         .iter()
         .find(|device| &*device.facts.class == "pocl-cpu")
         .expect("PoCL is installed by scripts/setup");
-    assert_eq!(crate::machine::levels(pocl), ["guarded", "exclusive"]);
+    assert_eq!(crate::machine::levels(pocl), ["guarded", "fenced", "exclusive"]);
     assert!(pocl.facts.uuid.starts_with("opencl-host-") && pocl.facts.vram_mib > 0);
 }
