@@ -59,21 +59,22 @@ pub(crate) async fn carry(
     counts: &Counts,
     lost: impl Future<Output = String>,
 ) -> (Option<Exit>, String) {
-    let (mut sink, source) = socket.split();
+    let (mut sink, mut source) = socket.split();
     let Stream { sender, receiver } = match stream {
         Ok(stream) => stream,
         Err(why) => {
             farewell(&mut sink, None, &why).await;
+            until_heard(&mut source).await;
             return (None, why);
         }
     };
     let pulse = Pulse::new();
     let ended = tokio::select! {
         ended = downward(&mut sink, receiver, session, counts, &pulse) => ended,
-        why = upward(source, sender, counts, &pulse) => Err(why),
+        why = upward(&mut source, sender, counts, &pulse) => Err(why),
         why = lost => Err(why),
     };
-    match ended {
+    let told = match ended {
         Ok((exit, why)) => {
             let said = why.unwrap_or_else(|| match exit {
                 Some(_) => "the process ended".to_owned(),
@@ -85,7 +86,16 @@ pub(crate) async fn carry(
             farewell(&mut sink, None, &why).await;
             (None, why)
         }
-    }
+    };
+    until_heard(&mut source).await;
+    told
+}
+
+/// Waits until the client has heard the last words and closed. A connection dropped while the client still says
+/// something, be it the answer to a ping, is reset, and what it has not read yet is lost to it.
+async fn until_heard(source: &mut SplitStream<WebSocket>) {
+    let closing = async { while let Some(Ok(_)) = source.next().await {} };
+    let _ = tokio::time::timeout(LAST_WORDS, closing).await;
 }
 
 /// Holds a WebSocket open over which nothing is carried.
@@ -128,6 +138,7 @@ pub(super) async fn hold(
         why = lost => why,
     };
     farewell(&mut sink, None, &why).await;
+    until_heard(&mut source).await;
     why
 }
 
@@ -214,7 +225,7 @@ async fn downward(
 }
 
 async fn upward(
-    mut source: SplitStream<WebSocket>,
+    source: &mut SplitStream<WebSocket>,
     sender: StreamSender,
     counts: &Counts,
     pulse: &Pulse,

@@ -9,9 +9,12 @@ use tenure_api::v1::job::{JobPhase, JobView};
 use tenure_domain::workload::job::Outcome;
 use tenure_sim::house::{House, program};
 
-/// Starts `tenure` as ada, without a terminal.
+/// Starts `tenure` as ada, without a terminal; Ctrl-C means what it does at one, also where the tests were started
+/// in the background.
 fn tenure(house: &House, args: &[&str]) -> Child {
-    Command::new(program("tenure"))
+    Command::new("env")
+        .arg("--default-signal=INT")
+        .arg(program("tenure"))
         .args(args)
         .env("TENURE_SERVER", house.url())
         .env("TENURE_TOKEN", house.demo_token("acme/research/ada"))
