@@ -51,5 +51,7 @@ setup-test:
 	@scripts/setup test
 	@scripts/setup-opencl
 
+# The agent's networks are mounted in its directory, which cannot be removed before they are.
 clean:
+	@if [ -x $(TARGET)/release/tenure-agent ] && [ -d $(DATA)/agent ]; then $(TARGET)/release/tenure-agent leave --state-dir $(DATA)/agent; fi
 	rm -rf $(TARGET) $(DATA)
