@@ -3,7 +3,7 @@
 mod device;
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -193,10 +193,16 @@ impl Place {
     }
 }
 
-/// Moves the calling process into the cgroups.
+/// Moves the calling process, which has one thread, into the cgroups.
 pub fn enter(dirs: &[PathBuf]) -> io::Result<()> {
-    dirs.iter()
-        .try_for_each(|dir| fs::write(dir.join("cgroup.procs"), "0"))
+    dirs.iter().try_for_each(|dir| {
+        // Version 1 moves the one thread at once; to move a process it first waits, for milliseconds and with every
+        // fork of the host, until no processor is amid one.
+        match fs::OpenOptions::new().write(true).open(dir.join("tasks")) {
+            Ok(mut tasks) => tasks.write_all(b"0"),
+            Err(_) => fs::write(dir.join("cgroup.procs"), "0"),
+        }
+    })
 }
 
 /// How many processes the kernel killed there for want of memory.
