@@ -25,6 +25,7 @@ pub mod log;
 pub mod node;
 pub mod record;
 pub mod run;
+pub mod scrub;
 pub mod share;
 pub mod state_dir;
 pub mod stop;

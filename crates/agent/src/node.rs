@@ -4,10 +4,10 @@
 //! who asks (`channel.rs`) and the run itself (`exec.rs`).
 
 mod adopt;
-mod image;
 mod release;
 mod seat;
 mod start;
+mod wait;
 mod watch;
 mod worker;
 
@@ -34,6 +34,7 @@ use crate::isolate::user::Users;
 use crate::launch::Seat;
 use crate::lease::Lease;
 use crate::record::{Phase, Record};
+use crate::scrub::Scrubs;
 use crate::share::Shares;
 use crate::state_dir::StateDir;
 use crate::stop::StopRequest;
@@ -41,9 +42,9 @@ use crate::table::Table;
 use crate::telemetry::Telemetry;
 use crate::volume::{Erased, Volumes};
 use crate::watchdog::{self, Jobs, Watchdog};
-use image::Waiting;
 use release::Tombstones;
 use seat::Seats;
+use wait::Waiting;
 
 pub(crate) use seat::cgroup_prefix;
 
@@ -142,6 +143,7 @@ pub struct Node {
     tombstones: Mutex<Tombstones>,
     found: Mutex<Arc<Found>>,
     pub shares: Shares,
+    pub scrubs: Scrubs,
     pub telemetry: Telemetry,
     watchdog: Watchdog,
     ending: Mutex<()>,
@@ -174,6 +176,7 @@ impl Node {
             volumes,
             erased: watch_channel::Sender::default(),
             shares: Shares::open(dir.root(), config.kernel_limit)?,
+            scrubs: Scrubs::open(dir.root())?,
             telemetry: Telemetry::default(),
             watchdog: Watchdog::new(Setting::from_environment().root, config.context_bytes),
             ending: Mutex::default(),

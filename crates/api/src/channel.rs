@@ -13,6 +13,7 @@ pub mod reading;
 use serde::{Deserialize, Serialize};
 use tenure_domain::id::{AllocationId, JobId, NodeId, VolumeId};
 use tenure_domain::schedule::fleet::Inventory;
+use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::tenancy::policy::Network;
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::spec::Isolation;
@@ -91,6 +92,10 @@ pub enum FromAgent {
     VolumeErased {
         volume: VolumeId,
     },
+    /// A device was scrubbed between tenants, or could not be. Said until the server took note of it.
+    Scrubbed {
+        receipt: Box<Receipt>,
+    },
     /// What was measured of these devices just now. Left out when the connection is slow.
     Readings {
         devices: Vec<DeviceReading>,
@@ -150,6 +155,10 @@ pub enum FromServer {
     /// The volume is nobody's any more: its files are to go. Answered by `VolumeErased`, as often as it is said.
     EraseVolume {
         volume: VolumeId,
+    },
+    /// The node's receipts up to this number need not be said again.
+    ReceiptsTaken {
+        number: u64,
     },
     /// Asks for a piece of a log; `wait_ms` waits for more at the end.
     ReadLog {

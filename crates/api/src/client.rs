@@ -453,6 +453,17 @@ impl Client {
         self.get(&format!("/v1/gpus/{gpu}")).await
     }
 
+    /// Puts a quarantined GPU back into service.
+    pub async fn release_gpu(&self, gpu: &str) -> Answer<DeviceView> {
+        self.change(
+            Method::POST,
+            &format!("/v1/gpus/{gpu}/release"),
+            &serde_json::json!({}),
+            None,
+        )
+        .await
+    }
+
     pub async fn cordon(&self, node: &str) -> Answer<NodeView> {
         self.change(
             Method::POST,

@@ -132,6 +132,14 @@ pub fn cl() -> &'static Functions {
     &driver().functions
 }
 
+/// Opens the driver, if it is not open.
+pub fn open_once() -> Result<(), String> {
+    match DRIVER.get() {
+        Some(_) => Ok(()),
+        None => open(),
+    }
+}
+
 /// Opens the driver and looks for the slice's devices.
 pub fn open() -> Result<(), String> {
     // SAFETY: the loader's start-up code is its own business.

@@ -21,6 +21,7 @@ mod helper;
 mod inventory;
 mod object;
 mod print;
+pub mod scrub;
 mod store;
 mod suspend;
 mod table;

@@ -1,13 +1,16 @@
-//! `tenure-broker`: serves one slice's connections from an inherited or a named socket. See the library.
+//! `tenure-broker`: serves one slice's connections from an inherited or a named socket; or, as `tenure-broker scrub`,
+//! overwrites a device and says in one line of JSON what it did. See the library.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use tenure_broker::scrub::{self, Scrubbed, Wanted};
 use tenure_broker::{Settings, run};
 use tenure_wire::Listener;
 
-const USAGE: &str = "usage: tenure-broker (--listen-fd N | --listen PATH) [--control-fd N | --control PATH] [--bulk-mib N] [--spill DIR]";
+const USAGE: &str = "usage: tenure-broker (--listen-fd N | --listen PATH) [--control-fd N | --control PATH] [--bulk-mib N] [--spill DIR]
+       tenure-broker scrub --platform NAME --device N --bytes N [--least N] [--processor-bytes N]";
 
 fn inherited(value: &str) -> Result<Listener, String> {
     let fd: i32 = value.parse().map_err(|_| USAGE)?;
@@ -46,8 +49,43 @@ fn settings() -> Result<Settings, String> {
     })
 }
 
+/// Scrubs, and prints what was scrubbed.
+fn scrub_one(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let mut wanted = Wanted {
+        platform: String::new(),
+        index: 0,
+        bytes: 0,
+        least: 0,
+        processor_bytes: u64::MAX,
+    };
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().ok_or(USAGE)?;
+        let number = || value.parse::<u64>().map_err(|_| USAGE.to_owned());
+        match name.as_str() {
+            "--platform" => wanted.platform = value,
+            "--device" => wanted.index = number()? as usize,
+            "--bytes" => wanted.bytes = number()?,
+            "--least" => wanted.least = number()?,
+            "--processor-bytes" => wanted.processor_bytes = number()?,
+            _ => return Err(USAGE.into()),
+        }
+    }
+    let Scrubbed {
+        bytes,
+        local_bytes,
+        compute_units,
+    } = scrub::scrub(&wanted)?;
+    println!(r#"{{"bytes":{bytes},"local_bytes":{local_bytes},"compute_units":{compute_units}}}"#);
+    Ok(())
+}
+
 fn main() -> ExitCode {
-    match settings().and_then(run) {
+    let mut arguments = std::env::args().skip(1);
+    let done = match arguments.next().as_deref() {
+        Some("scrub") => scrub_one(arguments),
+        _ => settings().and_then(run),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("tenure-broker: {why}");

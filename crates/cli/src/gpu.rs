@@ -1,5 +1,6 @@
 //! `tenure gpu`: the devices, who holds which part of each, and how it is used.
 
+mod receipts;
 mod show;
 
 use clap::Subcommand;
@@ -30,6 +31,17 @@ pub enum Command {
         #[arg(add = ArgValueCompleter::new(complete_gpus))]
         gpu: String,
     },
+    /// List the receipts of scrubs between tenants, and check each
+    Receipts {
+        /// Only of this device
+        #[arg(add = ArgValueCompleter::new(complete_gpus))]
+        gpu: Option<String>,
+    },
+    /// Put a device that was quarantined back into service
+    Release {
+        #[arg(add = ArgValueCompleter::new(complete_gpus))]
+        gpu: String,
+    },
 }
 
 impl Command {
@@ -46,6 +58,17 @@ impl Command {
             Command::Show { gpu } => {
                 let id = find(&client, &gpu).await?;
                 show::show(context, &client.gpu(&id.to_string()).await?)
+            }
+            Command::Receipts { gpu } => {
+                let only = match gpu {
+                    Some(gpu) => Some(find(&client, &gpu).await?),
+                    None => None,
+                };
+                receipts::receipts(context, &client, only).await
+            }
+            Command::Release { gpu } => {
+                let id = find(&client, &gpu).await?;
+                show::show(context, &client.release_gpu(&id.to_string()).await?)
             }
         }
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use crate::actor::Actor;
 use crate::event::RefusedAccess;
-use crate::id::{AllocationId, JobId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId};
+use crate::id::{AllocationId, GpuId, JobId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId};
 use crate::ledger::price::Prices;
 use crate::meter::Amounts;
 use crate::schedule::fleet::Inventory;
 use crate::schedule::pass::QueueKey;
+use crate::schedule::receipt::Receipt;
 use crate::tenancy::budget::Budget;
 use crate::tenancy::key::Digest;
 use crate::tenancy::policy::Policy;
@@ -192,6 +193,14 @@ pub enum Wish {
     },
     RemoveNode {
         node: NodeId,
+    },
+    /// A node scrubbed a device, or could not; the signature was checked before.
+    NoteScrub {
+        node: NodeId,
+        receipt: Box<Receipt>,
+    },
+    ReleaseGpu {
+        gpu: GpuId,
     },
 
     Submit {

@@ -4,6 +4,7 @@ mod fleet;
 mod job;
 mod platform;
 mod resize;
+mod scrub;
 mod session;
 mod volume;
 
@@ -147,6 +148,8 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         Wish::ReturnNode { node } => case.return_node(*node),
         Wish::CordonNode { node } => case.cordon_node(*node),
         Wish::UncordonNode { node } => case.uncordon_node(*node),
+        Wish::NoteScrub { node, receipt } => case.note_scrub(*node, receipt),
+        Wish::ReleaseGpu { gpu } => case.release_gpu(*gpu),
         Wish::AddNodeKey { node, key } => case.add_node_key(*node, *key),
         Wish::RevokeNodeKey { node, key } => case.revoke_node_key(*node, *key),
         Wish::RemoveNode { node } => case.remove_node(*node),

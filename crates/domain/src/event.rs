@@ -15,6 +15,7 @@ use crate::ledger::price::Prices;
 use crate::meter::Amounts;
 use crate::schedule::allocation::{Allocation, Slice};
 use crate::schedule::fleet::Inventory;
+use crate::schedule::receipt::Receipt;
 use crate::tenancy::budget::{Budget, Cost};
 use crate::tenancy::key::{Digest, Key};
 use crate::tenancy::policy::Policy;
@@ -185,6 +186,22 @@ pub enum Event {
     NodeRemoved {
         node: NodeId,
     },
+    /// A device was scrubbed between tenants, or could not be.
+    DeviceScrubbed {
+        node: NodeId,
+        gpu: GpuId,
+        receipt: Box<Receipt>,
+    },
+    /// The device gets no work until an operator releases it; what runs there goes on.
+    GpuQuarantined {
+        node: NodeId,
+        gpu: GpuId,
+        why: String,
+    },
+    GpuReleased {
+        node: NodeId,
+        gpu: GpuId,
+    },
 
     JobSubmitted {
         job: JobId,
@@ -323,7 +340,7 @@ impl Event {
             KeyCreated KeyRevoked QuotaSet BudgetsSet PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet
             VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
             SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned
-            NodeKeyAdded NodeKeyRevoked NodeRemoved JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping JobResized
+            NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping JobResized
             UsageMetered JobRequeued JobEnded SessionOpened SessionEnded
         }
     }

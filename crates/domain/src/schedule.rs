@@ -9,5 +9,6 @@ pub mod fleet;
 pub mod hardware;
 pub mod pass;
 pub mod place;
+pub mod receipt;
 pub mod volume;
 pub mod why;

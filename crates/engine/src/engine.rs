@@ -10,6 +10,7 @@ use tenure_api::channel::stream::Target;
 use tenure_api::channel::{AllocationReport, DeviceSlice, LogChunk, LogStream, Order};
 use tenure_domain::id::{AllocationId, NodeId, VolumeId};
 use tenure_domain::schedule::fleet::Inventory;
+use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::workload::job::StopReason;
 use tokio::sync::mpsc;
 
@@ -61,6 +62,11 @@ pub enum Seen {
         node: NodeId,
         volume: VolumeId,
     },
+    /// A device was scrubbed between tenants, or could not be. Nobody has checked the signature yet.
+    Scrubbed {
+        node: NodeId,
+        receipt: Box<Receipt>,
+    },
     /// The node's lease was renewed: it may run what it has for another term.
     Heartbeat {
         node: NodeId,
@@ -78,6 +84,7 @@ impl Seen {
             | Seen::Inventory { node, .. }
             | Seen::Report { node, .. }
             | Seen::VolumeErased { node, .. }
+            | Seen::Scrubbed { node, .. }
             | Seen::Heartbeat { node }
             | Seen::Gone { node } => *node,
         }
@@ -135,6 +142,9 @@ pub trait Engine: Send + Sync {
 
     /// A volume is nobody's any more: its files are to go, and `VolumeErased` says when they have. Idempotent.
     async fn erase_volume(&self, node: NodeId, volume: VolumeId) -> Result<(), EngineError>;
+
+    /// The node's receipts up to this number are journalled; it need not say them again. Idempotent.
+    async fn receipts_taken(&self, node: NodeId, number: u64) -> Result<(), EngineError>;
 
     /// Reads at most `max` bytes of a log, waiting up to `wait_ms` for the first of them.
     async fn read_log(

@@ -17,6 +17,7 @@ use tenure_api::channel::{AllocationReport, RunState};
 use tenure_domain::command::Ran;
 use tenure_domain::id::NodeId;
 use tenure_domain::schedule::fleet::NodeStatus;
+use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::{Actor, Event, Wish};
 use tenure_engine::{Engine, Seen};
 use tokio::sync::broadcast::error::RecvError;
@@ -119,9 +120,42 @@ impl Reconciler {
                 self.wish(Actor::Node(node), wish, "an erasure was not taken")
                     .await;
             }
+            Seen::Scrubbed { receipt, .. } => self.scrubbed(node, receipt).await,
             Seen::Report {
                 whole, allocations, ..
             } => self.reported(node, whole, &allocations).await,
+        }
+    }
+
+    /// Takes note of a receipt that is what it says. One that is not is never taken, and the node keeps it.
+    async fn scrubbed(&self, node: NodeId, receipt: Box<Receipt>) {
+        let is_own = {
+            let state = self.controller.view().read();
+            state
+                .fleet
+                .node(node)
+                .is_some_and(|node| node.keys.contains(&receipt.key))
+        };
+        if let Err(error) = tenure_api::proof::verify(&receipt) {
+            tracing::warn!(%node, number = receipt.number, %error, "a receipt was not taken");
+            return;
+        }
+        if !is_own {
+            tracing::warn!(%node, number = receipt.number, "a receipt was not taken: it is signed with a key that is not the node's");
+            return;
+        }
+        let number = receipt.number;
+        let wish = Wish::NoteScrub { node, receipt };
+        // Refused, it would be refused again: of a device that is gone, say.
+        match self.controller.submit(Actor::Node(node), wish, None, None).await {
+            Err(NotDone::NotLeading) => return,
+            Err(NotDone::Refused(refusal)) => {
+                tracing::warn!(%node, number, %refusal, "a receipt was not taken")
+            }
+            Ok(_) => {}
+        }
+        if let Err(error) = self.engine.receipts_taken(node, number).await {
+            tracing::debug!(%node, %error, "an order did not reach its node");
         }
     }
 

@@ -79,6 +79,7 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(node::revoke_node))
         .routes(routes!(gpu::gpus))
         .routes(routes!(gpu::gpu))
+        .routes(routes!(gpu::release_gpu))
         .routes(routes!(journal::journal_head))
         .routes(routes!(journal::journal_proof))
         .routes(routes!(event::events));

@@ -115,6 +115,7 @@ pub(super) async fn hold(
     let mut readings = interval(READINGS_EVERY);
     readings.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut asked_to_rotate = false;
+    let mut receipts = node.scrubs.receipts.subscribe();
     loop {
         let step = tokio::select! {
             message = incoming.recv() => match message {
@@ -139,6 +140,7 @@ pub(super) async fn hold(
             _ = readings.tick() => session.tell_readings().await,
             () = node.table.changed() => session.report(false).await,
             erased = node.erased_volumes() => session.tell_erased(erased).await,
+            Ok(()) = receipts.changed() => session.tell_receipts().await,
             Ok(()) = inventory.changed() => {
                 let inventory = inventory.borrow_and_update().clone();
                 session.send(FromAgent::Inventory { inventory }).await
@@ -256,6 +258,19 @@ impl Session<'_> {
         Ok(())
     }
 
+    /// Said until the server has taken them; lost with the connection, they are said again in the next.
+    async fn tell_receipts(&mut self) -> Result<(), End> {
+        let receipts = self.node.scrubs.untold().unwrap_or_else(|error| {
+            tracing::error!(%error, "receipts could not be told");
+            Vec::new()
+        });
+        for receipt in receipts {
+            let receipt = Box::new(receipt);
+            self.send(FromAgent::Scrubbed { receipt }).await?;
+        }
+        Ok(())
+    }
+
     /// Readings are worth something only now: on a slow connection this one is left out, and none is kept for later.
     async fn tell_readings(&mut self) -> Result<(), End> {
         if std::mem::take(&mut self.slow) {
@@ -322,6 +337,12 @@ impl Session<'_> {
                 self.wish(Wish::GrowVolume { volume, size_mib }).await
             }
             FromServer::EraseVolume { volume } => self.wish(Wish::EraseVolume(volume)).await,
+            FromServer::ReceiptsTaken { number } => {
+                if let Err(error) = self.node.scrubs.receipts.taken(number) {
+                    tracing::warn!(%error, "receipts that were taken could not be removed");
+                }
+                Ok(())
+            }
             FromServer::ReadLog {
                 request,
                 allocation,

@@ -18,7 +18,7 @@ use crate::launch::{Launch, SEAT, Seat};
 use crate::record::start_ticks;
 
 /// After a seat was taken, the next is made only when the job has had this long to start.
-const PAUSE: Duration = Duration::from_millis(3);
+const PAUSE: Duration = Duration::from_millis(8);
 const CLEAR_PATIENCE: Duration = Duration::from_millis(100);
 
 pub(super) struct Seats {

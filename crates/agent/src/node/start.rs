@@ -42,8 +42,8 @@ impl Node {
         }
         // Before it can speak: what is not expected is not listened to.
         self.table.expect(id);
-        if order.image.is_some() {
-            self.wait_for_image(order);
+        if order.image.is_some() || self.scrubs.is_due(&order) {
+            self.start_when_ready(order);
             return Ok(());
         }
         self.spawn_in(&dir, order, None)
@@ -126,6 +126,7 @@ impl Node {
         make_dir(&tmp)?;
         std::os::unix::fs::chown(&tmp, user_id, user_id)?;
         let found = self.found();
+        self.scrubs.note(&order, |id| self.lives(id))?;
         let slices = self.shares.admit(&order, &found)?;
         let guard = match (&self.config.guard, slices.is_empty()) {
             (Some(library), false) => Some(Guard {

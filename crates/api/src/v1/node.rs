@@ -64,6 +64,9 @@ pub struct GpuView {
     /// Levels it can give, and why.
     pub isolation: std::collections::BTreeMap<String, String>,
     pub present: bool,
+    /// Why it gets no work until an operator releases it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<String>,
     /// What its driver tells of it beyond that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<Hardware>,

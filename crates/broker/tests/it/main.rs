@@ -12,5 +12,6 @@ mod fork;
 mod hostile;
 mod part;
 mod program;
+mod scrub;
 mod semantics;
 mod suspend;

@@ -121,6 +121,8 @@ fn runs_its_part() {
         "fork" => super::fork::fork_and_go_on(),
         "allocate" => super::fork::allocate(),
         "cost" => super::cost::measure(),
+        "hand over" => super::scrub::hand_over(),
+        "live once" => super::scrub::live_once(),
         other => panic!("no part {other}"),
     }
 }

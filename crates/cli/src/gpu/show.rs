@@ -44,6 +44,9 @@ fn fields(device: &DeviceView) -> Table {
             text("no: its node last reported without it").paint(Paint::Bad),
         );
     }
+    if let Some(why) = &gpu.quarantine {
+        table.field("quarantine", text(why.as_str()).paint(Paint::Bad));
+    }
     for (level, why) in &gpu.isolation {
         table.field("isolation", format!("{level}: {why}"));
     }

@@ -20,7 +20,7 @@ impl Case<'_> {
     }
 
     /// A node may speak for itself alone; people need the right over nodes; Tenure itself may always.
-    fn may_for_node(&self, id: NodeId) -> Result<&Node, Refusal> {
+    pub(super) fn may_for_node(&self, id: NodeId) -> Result<&Node, Refusal> {
         match &self.command.by {
             Actor::Node(by) if *by != id => return Err(Refusal::not_found()),
             Actor::User { .. } => self.may(Action::NodeManage, ScopeId::Platform)?,

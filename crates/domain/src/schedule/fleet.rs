@@ -122,9 +122,17 @@ pub struct Gpu {
     pub holders: Vec<AllocationId>,
     /// Seen at the node's last report.
     pub present: bool,
+    /// Why it gets no work, until an operator releases it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<Box<str>>,
 }
 
 impl Gpu {
+    /// A device that is gone is forgotten when nothing is on it any more, unless it must not come back unseen.
+    pub(crate) fn is_known(&self) -> bool {
+        self.present || !self.holders.is_empty() || self.quarantine.is_some()
+    }
+
     /// INVARIANT: no device is given away twice.
     fn assert_not_over_committed(&self) {
         assert!(
@@ -174,6 +182,9 @@ pub struct Node {
     pub volume_mib: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub used_volume_mib: u64,
+    /// The number of its last receipt that was taken note of.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub last_receipt: u64,
     pub revision: u64,
 }
 
@@ -304,7 +315,7 @@ impl Fleet {
             gpu.used_permille -= u32::from(slice.compute_permille);
             gpu.holders.retain(|&holder| holder != id);
         }
-        node.gpus.retain(|gpu| gpu.present || !gpu.holders.is_empty());
+        node.gpus.retain(Gpu::is_known);
         allocation
     }
 }

@@ -212,8 +212,7 @@ fn room(gpu: &Gpu, demand: &Demand) -> Option<u64> {
     let share = (1000 - gpu.used_permille).checked_sub(demand.compute_permille.into())?;
     let free = gpu.facts.vram_mib.saturating_sub(gpu.used_vram_mib);
     let vram = free.checked_sub(vram_wanted(gpu, demand).max(demand.vram_mib))?;
-    gpu.present
-        .then(|| vram * 1000 / gpu.facts.vram_mib + u64::from(share))
+    (gpu.present && gpu.quarantine.is_none()).then(|| vram * 1000 / gpu.facts.vram_mib + u64::from(share))
 }
 
 fn allows_vram(gpu: &Gpu, demand: &Demand, wall: &Wall) -> bool {

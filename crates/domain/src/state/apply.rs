@@ -189,6 +189,13 @@ impl State {
             Event::NodeRemoved { node } => {
                 self.fleet.nodes.remove(node);
             }
+            Event::DeviceScrubbed { node, receipt, .. } => {
+                self.change_node(*node, |node| node.last_receipt = receipt.number)
+            }
+            Event::GpuQuarantined { node, gpu, why } => {
+                self.quarantine(*node, *gpu, Some(why.as_str().into()))
+            }
+            Event::GpuReleased { node, gpu } => self.quarantine(*node, *gpu, None),
 
             Event::JobSubmitted {
                 job,
@@ -240,6 +247,14 @@ impl State {
         let scope = self.tree.get_mut(scope);
         change(scope);
         scope.revision += 1;
+    }
+
+    fn quarantine(&mut self, node: NodeId, gpu: GpuId, why: Option<Box<str>>) {
+        self.change_node(node, |node| {
+            if let Some(gpu) = node.gpus.iter_mut().find(|known| known.id == gpu) {
+                gpu.quarantine = why;
+            }
+        });
     }
 
     fn change_node(&mut self, node: NodeId, change: impl FnOnce(&mut Node)) {
@@ -382,10 +397,11 @@ impl State {
                     used_permille: 0,
                     holders: vec![],
                     present: true,
+                    quarantine: None,
                 }),
             }
         }
-        node.gpus.retain(|gpu| gpu.present || !gpu.holders.is_empty());
+        node.gpus.retain(Gpu::is_known);
     }
 
     fn hold_volume(&mut self, scope: ScopeId, size_mib: u64) {
@@ -587,6 +603,7 @@ fn new_node(id: NodeId, name: &str, key: crate::tenancy::key::Digest, joined: Ti
         allocations: Default::default(),
         volume_mib: 0,
         used_volume_mib: 0,
+        last_receipt: 0,
         revision: 1,
     }
 }

@@ -14,6 +14,7 @@ use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::schedule::hardware::{
     Hardware, Link, LinkPath, Part, PartProfile, Partitioning, Placement,
 };
+use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::storage::volume::VolumeUse;
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
@@ -455,6 +456,32 @@ fn everything() -> Vec<Event> {
     );
     take(&mut world, &root, Wish::RemoveVolume { volume });
     take(&mut world, &agent, Wish::NoteVolumeErased { node, volume });
+
+    let receipt = Receipt {
+        number: 1,
+        device: world
+            .state
+            .fleet
+            .node(node)
+            .and_then(|node| node.gpus.first())
+            .map_or_else(String::new, |gpu| gpu.facts.uuid.clone()),
+        from: ["ten_0000000040400".to_owned()].into(),
+        to: "ten_0000000040800".into(),
+        allocation: tenure_domain::id::AllocationId(1 << 20),
+        at_ms: 1_750_000_000_000,
+        took_ms: 412,
+        bytes: 1 << 30,
+        local_bytes: 65536,
+        compute_units: 108,
+        fault: Some("what was written to device memory was not read back".into()),
+        key: digest(0x51),
+        public_key: "04aa".into(),
+        signature: "3045".into(),
+    };
+    let receipt = Box::new(receipt);
+    take(&mut world, &agent, Wish::NoteScrub { node, receipt });
+    let gpu = world.state.fleet.node(node).unwrap().gpus[0].id;
+    take(&mut world, &root, Wish::ReleaseGpu { gpu });
 
     for wish in [
         Wish::CordonNode { node },

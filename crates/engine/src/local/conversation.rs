@@ -357,6 +357,7 @@ async fn take(
                 .await;
         }
         FromAgent::VolumeErased { volume } => inner.emit(Seen::VolumeErased { node, volume }).await,
+        FromAgent::Scrubbed { receipt } => inner.emit(Seen::Scrubbed { node, receipt }).await,
         FromAgent::Log { request, chunk } => link.answer_log(request, chunk)?,
         FromAgent::Resized { request, done } => link.answer_resize(request, done)?,
         FromAgent::Readings { devices } => {

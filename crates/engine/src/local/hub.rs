@@ -382,6 +382,13 @@ impl Engine for Hub {
             .await
     }
 
+    async fn receipts_taken(&self, node: NodeId, number: u64) -> Result<(), EngineError> {
+        self.inner
+            .link(node)?
+            .order(FromServer::ReceiptsTaken { number })
+            .await
+    }
+
     async fn read_log(
         &self,
         node: NodeId,

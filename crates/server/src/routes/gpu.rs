@@ -8,22 +8,23 @@ use axum::Json;
 use axum::extract::State;
 use tenure_api::v1::gpu::{DeviceView, GpuQuery, HolderView, SliceView};
 use tenure_api::v1::page::Page;
-use tenure_domain::State as Platform;
 use tenure_domain::id::{AllocationId, GpuId, NodeId};
 use tenure_domain::schedule::fleet::{Gpu, Node};
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
+use tenure_domain::{State as Platform, Wish};
 
 use super::job::list::{Sight, readable};
 use super::node::gpu_view;
 use crate::auth::Caller;
 use crate::controller::now;
 use crate::http::Shared;
+use crate::http::body::NoBody;
 use crate::http::cursor::Turn;
 use crate::http::fail::{Answer, Fail};
 use crate::http::path::Segments;
 use crate::http::query::Query;
-use crate::openapi::ReadProblems;
+use crate::openapi::{ChangeProblems, ReadProblems};
 use crate::reading::Last;
 
 /// One caller's view of devices.
@@ -191,4 +192,25 @@ pub(crate) async fn gpu(
         view.recent = shared.app.readings.recent(node.id, &gpu.facts.uuid, now());
     }
     Ok(Json(view))
+}
+
+/// Puts a GPU that was quarantined back into service. It is scrubbed again before another tenant gets it.
+#[utoipa::path(post, path = "/v1/gpus/{gpu}/release", tag = "node", params(("gpu" = String, Path, description = "The GPU's id")),
+    responses((status = 200, body = DeviceView), ChangeProblems))]
+pub(crate) async fn release_gpu(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    _: NoBody,
+) -> Answer<Json<DeviceView>> {
+    let id: GpuId = path.id(0)?;
+    caller
+        .submit(&shared.app.controller, Wish::ReleaseGpu { gpu: id })
+        .await?;
+    let state = shared.app.controller.view().read();
+    let mut nodes = state.fleet.nodes();
+    let (node, gpu) = nodes
+        .find_map(|node| Some((node, node.gpu(id)?)))
+        .ok_or_else(Fail::not_found)?;
+    Ok(Json(Looker::new(&shared, &state, &caller).view(node, gpu)))
 }

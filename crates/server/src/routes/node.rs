@@ -46,6 +46,7 @@ pub(super) fn gpu_view(gpu: &Gpu) -> GpuView {
             .map(|(level, why)| (level.as_str().to_owned(), why.clone()))
             .collect(),
         present: gpu.present,
+        quarantine: gpu.quarantine.as_deref().map(str::to_owned),
         hardware: facts.hardware.as_deref().cloned(),
     }
 }

@@ -77,6 +77,10 @@ impl Engine for Switch {
         self.engine(node)?.erase_volume(node, volume).await
     }
 
+    async fn receipts_taken(&self, node: NodeId, number: u64) -> Result<(), EngineError> {
+        self.engine(node)?.receipts_taken(node, number).await
+    }
+
     async fn read_log(
         &self,
         node: NodeId,

@@ -190,6 +190,7 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("create_join_token", Platform("node_manage")),
         ("cordon", Platform("node_manage")),
         ("uncordon", Platform("node_manage")),
+        ("release_gpu", Platform("node_manage")),
         ("revoke_node", Platform("node_manage")),
         ("remove_node", Platform("node_manage")),
         ("journal_head", Platform("journal_read")),
@@ -580,6 +581,10 @@ impl Stage<'_> {
             "why" | "logs" => get(format!("/v1/jobs/{target}/{operation}")),
             "node" => get(format!("/v1/nodes/{}", node().await)),
             "gpu" => get(format!("/v1/gpus/{}", self.world.gpu(&self.fresh()).await)),
+            "release_gpu" => post(
+                format!("/v1/gpus/{}/release", self.world.gpu(&self.fresh()).await),
+                json!({}),
+            ),
             "create_join_token" => post("/v1/nodes/tokens".into(), json!({})),
             "cordon" | "uncordon" => post(format!("/v1/nodes/{}/{operation}", node().await), json!({})),
             "revoke_node" => post(format!("/v1/nodes/{}/revoke", node().await), json!({})),

@@ -59,6 +59,9 @@ impl Engine for NoEngine {
     async fn erase_volume(&self, _: NodeId, _: VolumeId) -> Result<(), EngineError> {
         Ok(())
     }
+    async fn receipts_taken(&self, _: NodeId, _: u64) -> Result<(), EngineError> {
+        Ok(())
+    }
     async fn read_log(
         &self,
         _: NodeId,

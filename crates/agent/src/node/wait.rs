@@ -1,4 +1,5 @@
-//! An allocation that waits for its image, off the node's one thread, so that nothing else waits with it.
+//! An allocation that waits for its image, or for its devices to be scrubbed, off the node's one thread, so that
+//! nothing else waits with it.
 //!
 //! Meanwhile it counts as not here: the server sees it placed and may say its start again, which changes
 //! nothing. An agent that is restarted has forgotten it, and that repeated order begins anew; what was fetched
@@ -8,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-use tenure_api::channel::Order;
+use tenure_api::channel::{ImageOrder, Order};
 use tenure_domain::id::AllocationId;
 use tenure_domain::workload::image::ImageName;
 use tokio::task::AbortHandle;
@@ -19,20 +20,28 @@ use crate::image::{ImageError, command};
 use crate::launch::ImageRoot;
 use crate::record::{Phase, Record};
 
-/// Whose image is awaited. Whoever takes an allocation out decides what becomes of it.
+/// Who waits. Whoever takes an allocation out decides what becomes of it.
 #[derive(Default)]
 pub(super) struct Waiting(BTreeMap<AllocationId, AbortHandle>);
 
 impl Node {
-    /// Starts an expected allocation when its image is here.
-    pub(super) fn wait_for_image(self: &Arc<Self>, order: Order) {
+    /// Starts an expected allocation when its image is here and its devices are clean.
+    pub(super) fn start_when_ready(self: &Arc<Self>, order: Order) {
         let id = order.allocation;
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         // Under the lock, so that it is known as waiting before it can be done.
         let node = self.clone();
         let task = self.runtime.spawn(async move {
-            let held = node.image_of(&order).await;
-            let _ = tokio::task::spawn_blocking(move || node.image_came(order, held)).await;
+            let held = match &order.image {
+                Some(image) => Some(node.image_of(image).await),
+                None => None,
+            };
+            let (cleaner, order) = (node.clone(), Arc::new(order));
+            let for_whom = order.clone();
+            let cleaned = tokio::task::spawn_blocking(move || cleaner.clean_for(&for_whom)).await;
+            let cleaned = cleaned.unwrap_or_else(|error| Err(error.to_string()));
+            let order = Arc::unwrap_or_clone(order);
+            let _ = tokio::task::spawn_blocking(move || node.is_ready(order, held, cleaned)).await;
         });
         waiting.0.insert(id, task.abort_handle());
     }
@@ -49,10 +58,13 @@ impl Node {
         }
     }
 
-    async fn image_of(&self, order: &Order) -> Result<Held, ImageError> {
-        let Some(image) = &order.image else {
-            return Err(ImageError::Refused("the order names no image".to_owned()));
-        };
+    fn clean_for(&self, order: &Order) -> Result<(), String> {
+        let program = self.config.broker.as_ref().map(|broker| &*broker.program);
+        self.scrubs
+            .clean(order, &self.found(), &self.shares, program, |id| self.lives(id))
+    }
+
+    async fn image_of(&self, image: &ImageOrder) -> Result<Held, ImageError> {
         let name: ImageName = image.name.parse()?;
         let patience = self.images.config().patience;
         let fetched = self.images.ensure(&name, image.credentials.as_ref());
@@ -64,26 +76,45 @@ impl Node {
         })
     }
 
-    fn image_came(self: &Arc<Self>, order: Order, held: Result<Held, ImageError>) {
+    fn is_ready(
+        self: &Arc<Self>,
+        order: Order,
+        held: Option<Result<Held, ImageError>>,
+        cleaned: Result<(), String>,
+    ) {
         let id = order.allocation;
         if !self.wait_no_more(id) {
             return;
         }
-        if let Err(error) = self.start_in_image(order, held) {
-            tracing::error!(allocation = %id, %error, "could not start an allocation in its image");
+        let started = match cleaned {
+            // No receipt, no hand-over: it may run elsewhere.
+            Err(why) => {
+                tracing::warn!(allocation = %id, why, "an allocation cannot have its device");
+                self.end_waiting(id, Phase::evicted(0))
+            }
+            Ok(()) => self.start_ready(order, held),
+        };
+        if let Err(error) = started {
+            tracing::error!(allocation = %id, %error, "could not start an allocation that was ready");
         }
     }
 
-    fn start_in_image(self: &Arc<Self>, mut order: Order, held: Result<Held, ImageError>) -> io::Result<()> {
+    fn start_ready(
+        self: &Arc<Self>,
+        mut order: Order,
+        held: Option<Result<Held, ImageError>>,
+    ) -> io::Result<()> {
         let id = order.allocation;
         let dir = self.dir.allocation(id);
-        let prepared = held.and_then(|held| {
+        let prepared = held.map(|held| {
+            let held = held?;
             command::complete(&mut order, &held.image.config)?;
             Ok(held)
         });
-        let held = match prepared {
+        let held = match prepared.transpose() {
             Ok(held) => held,
             Err(error) => {
+                let error: ImageError = error;
                 let image = order.image.as_ref().map_or("", |image| &image.name);
                 tracing::warn!(allocation = %id, image, %error, "an image is not to be had");
                 let phase = if error.is_node_fault() {
@@ -99,16 +130,16 @@ impl Node {
             // The server has given the node up, or will have: what it ordered then goes elsewhere.
             return self.end_waiting(id, Phase::evicted(0));
         }
-        if let Err(error) = held.note(&dir) {
+        if let Some(Err(error)) = held.as_ref().map(|held| held.note(&dir)) {
             return Err(self.forget_waiting(id, error));
         }
-        let root = ImageRoot {
+        let root = held.as_ref().map(|held| ImageRoot {
             digest: held.image.digest.to_string(),
             layers: held.image.layers.clone(),
-        };
+        });
         // What the registry was told is nobody's business any more.
         order.image = None;
-        self.spawn_in(&dir, order, Some(root))
+        self.spawn_in(&dir, order, root)
     }
 
     /// Writes down that a waiting allocation never ran.

@@ -1,0 +1,284 @@
+//! Scrubbing between tenants: a device that one tenant used is overwritten before another gets any of it, and a signed
+//! receipt says so. No receipt, no hand-over.
+//!
+//! Who may have left something on which device is kept in a file for each device, for an agent that is started anew
+//! must know. The work is done by a process of its own (`tenure-broker scrub`). Deliberately absent: what becomes of a
+//! device that cannot be cleaned (the platform quarantines it), and memory handed over while a tenant lives on the
+//! device (the guard zeroes it on allocation).
+
+mod receipts;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use tenure_api::channel::Order;
+use tenure_api::proof::NodeKey;
+use tenure_domain::id::AllocationId;
+use tenure_domain::schedule::receipt::Receipt;
+use tenure_domain::tenancy::key::Digest;
+
+use crate::discover::{Device, Found};
+use crate::record::write_whole;
+use crate::share::Shares;
+pub use receipts::Receipts;
+
+/// A processor's memory comes zeroed from the kernel to every process, so of it only so much is overwritten.
+const PROCESSOR_BYTES: u64 = 16 << 20;
+/// Of what a slice gets, the part that a driver may keep to itself.
+const KEPT_BY_DRIVER: u64 = 8;
+const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE_PER_GIB: Duration = Duration::from_secs(2);
+
+/// Tenants that may have left something on a device, and those of their allocations that may be there still.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Leftovers {
+    tenants: BTreeMap<String, BTreeSet<AllocationId>>,
+}
+
+/// What the scrubbing process says of its work.
+#[derive(Debug, Default, Deserialize)]
+struct Done {
+    bytes: u64,
+    local_bytes: u64,
+    compute_units: u32,
+}
+
+pub struct Scrubs {
+    dir: PathBuf,
+    /// One scrub of a device at a time.
+    devices: Mutex<BTreeMap<String, Arc<Mutex<()>>>>,
+    pub receipts: Receipts,
+}
+
+impl Scrubs {
+    pub fn open(state_dir: &Path) -> io::Result<Scrubs> {
+        let dir = state_dir.join("scrub");
+        std::fs::create_dir_all(&dir)?;
+        Ok(Scrubs {
+            receipts: Receipts::open(&dir)?,
+            dir,
+            devices: Mutex::default(),
+        })
+    }
+
+    /// Whether another tenant may have left something on a device of this order.
+    pub fn is_due(&self, order: &Order) -> bool {
+        order
+            .devices
+            .iter()
+            .any(|slice| !self.strangers(&slice.uuid, &order.tenant).is_empty())
+    }
+
+    fn strangers(&self, uuid: &str, tenant: &str) -> BTreeSet<String> {
+        let mut tenants: BTreeSet<String> = self.leftovers(uuid).tenants.into_keys().collect();
+        tenants.remove(tenant);
+        tenants
+    }
+
+    /// Notes whose an order's devices are about to be.
+    pub fn note(&self, order: &Order, lives: impl Fn(AllocationId) -> bool) -> io::Result<()> {
+        for slice in &order.devices {
+            let mut left = self.leftovers(&slice.uuid);
+            let own = left.tenants.entry(order.tenant.clone()).or_default();
+            own.retain(|&id| lives(id));
+            own.insert(order.allocation);
+            self.write(&slice.uuid, &left)?;
+        }
+        Ok(())
+    }
+
+    /// Cleans those of an order's devices that others used. The error is for people; the receipt has it too.
+    pub fn clean(
+        &self,
+        order: &Order,
+        found: &Found,
+        shares: &Shares,
+        program: Option<&Path>,
+        lives: impl Fn(AllocationId) -> bool,
+    ) -> Result<(), String> {
+        for slice in &order.devices {
+            let turn = self.turn(&slice.uuid);
+            let _alone = turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let from = self.strangers(&slice.uuid, &order.tenant);
+            if from.is_empty() {
+                continue;
+            }
+            let device = found
+                .device(&slice.uuid)
+                .ok_or_else(|| format!("device {} is not here", slice.uuid))?;
+            let begun = Instant::now();
+            let at_ms = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_millis() as i64);
+            let free = unpromised(device, shares, order.allocation);
+            let done = self.run(device, program, free, (slice.vram_mib << 20).min(free));
+            let (done, fault) = match done {
+                Ok(done) => (done, None),
+                Err(why) => (Done::default(), Some(one_line(&why))),
+            };
+            let receipt = Receipt {
+                number: 0,
+                device: slice.uuid.clone(),
+                from,
+                to: order.tenant.clone(),
+                allocation: order.allocation,
+                at_ms,
+                took_ms: begun.elapsed().as_millis() as u64,
+                bytes: done.bytes,
+                local_bytes: done.local_bytes,
+                compute_units: done.compute_units,
+                fault: fault.clone(),
+                key: Digest([0; 32]),
+                public_key: String::new(),
+                signature: String::new(),
+            };
+            self.keep(receipt)
+                .map_err(|error| format!("no receipt could be written: {error}"))?;
+            if let Some(why) = fault {
+                tracing::error!(device = slice.uuid, why, "a device could not be scrubbed");
+                return Err(format!("device {} could not be scrubbed: {why}", slice.uuid));
+            }
+            let mut left = self.leftovers(&slice.uuid);
+            left.tenants.retain(|_, ids| {
+                ids.retain(|&id| lives(id));
+                !ids.is_empty()
+            });
+            self.write(&slice.uuid, &left)
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Signs a receipt and keeps it until the server has it.
+    fn keep(&self, receipt: Receipt) -> io::Result<()> {
+        let key = self.key()?;
+        self.receipts
+            .add(receipt, |receipt| key.sign(receipt).map_err(io::Error::other))
+    }
+
+    fn key(&self) -> io::Result<NodeKey> {
+        let root = self.dir.parent().unwrap_or(&self.dir);
+        NodeKey::from_pem(&std::fs::read_to_string(root.join("node.key"))?).map_err(io::Error::other)
+    }
+
+    /// Receipts the server has not taken note of, signed with the key the node has now.
+    pub fn untold(&self) -> io::Result<Vec<Receipt>> {
+        let untold = self.receipts.untold()?;
+        if untold.is_empty() {
+            return Ok(untold);
+        }
+        let key = self.key()?;
+        untold
+            .into_iter()
+            .map(|receipt| key.sign(receipt).map_err(io::Error::other))
+            .collect()
+    }
+
+    fn run(&self, device: &Device, program: Option<&Path>, bytes: u64, slice: u64) -> Result<Done, String> {
+        let program = program.ok_or("there is no program to scrub with")?;
+        let name = device
+            .opencl
+            .as_ref()
+            .ok_or("no OpenCL driver serves it, and nothing else here can scrub it")?;
+        let cache = self.dir.join("cache");
+        let mut child = Command::new(program)
+            .args(["scrub", "--platform", &name.platform])
+            .args(["--device", &name.index.to_string()])
+            .args(["--bytes", &bytes.to_string()])
+            .args(["--least", &(slice - slice / KEPT_BY_DRIVER).to_string()])
+            .args(["--processor-bytes", &PROCESSOR_BYTES.to_string()])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", "/nonexistent")
+            .env("POCL_CACHE_DIR", &cache)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| error.to_string())?;
+        let deadline = Instant::now() + PATIENCE + PATIENCE_PER_GIB * (bytes >> 30) as u32;
+        let status = loop {
+            match child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
+                Ok(None) => {
+                    let _ = child.kill();
+                    std::thread::spawn(move || child.wait());
+                    return Err("it did not end in time".to_owned());
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        };
+        // Both say a line at most, which a pipe holds.
+        let mut said = String::new();
+        let _ = child
+            .stdout
+            .take()
+            .map(|pipe| pipe.take(4096).read_to_string(&mut said));
+        if status.success() {
+            return serde_json::from_str(said.trim())
+                .map_err(|_| "what was scrubbed was not said".to_owned());
+        }
+        let mut why = String::new();
+        let _ = child
+            .stderr
+            .take()
+            .map(|pipe| pipe.take(4096).read_to_string(&mut why));
+        let last = why.lines().last().unwrap_or("it said nothing");
+        Err(last.trim_start_matches("tenure-broker: ").to_owned())
+    }
+
+    fn turn(&self, uuid: &str) -> Arc<Mutex<()>> {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.entry(uuid.to_owned()).or_default().clone()
+    }
+
+    fn file(uuid: &str) -> String {
+        let name: String = uuid.bytes().map(|byte| format!("{byte:02x}")).collect();
+        format!("{name}.json")
+    }
+
+    fn leftovers(&self, uuid: &str) -> Leftovers {
+        let path = self.dir.join(Self::file(uuid));
+        match std::fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Leftovers::default(),
+            read => read
+                .and_then(|bytes| Ok(serde_json::from_slice(&bytes)?))
+                .unwrap_or_else(|error| {
+                    tracing::warn!(device = uuid, %error, "what is left on a device is not known; it counts as a stranger's");
+                    Leftovers {
+                        tenants: [("unknown".to_owned(), BTreeSet::new())].into(),
+                    }
+                }),
+        }
+    }
+
+    /// Not synced: what is on a device does not outlive the power either.
+    fn write(&self, uuid: &str, left: &Leftovers) -> io::Result<()> {
+        write_whole(&self.dir, &Self::file(uuid), &serde_json::to_vec(left)?)
+    }
+}
+
+/// Bytes of a device that no living slice was promised: no neighbour misses them meanwhile.
+fn unpromised(device: &Device, shares: &Shares, but: AllocationId) -> u64 {
+    let promised: u64 = shares
+        .read()
+        .iter()
+        .filter(|page| page.uuid == device.facts.uuid)
+        .flat_map(|page| &page.snapshot.slices)
+        .filter(|slice| slice.id != but.0)
+        .map(|slice| slice.limit_bytes)
+        .sum();
+    (device.facts.vram_mib << 20).saturating_sub(promised)
+}
+
+/// As a receipt may carry it.
+fn one_line(why: &str) -> String {
+    let plain = |letter: &char| tenure_domain::name::check_text(&letter.to_string(), 4, "").is_ok();
+    why.chars().filter(plain).take(200).collect()
+}

@@ -1,0 +1,203 @@
+//! What runs on the device: kernels that write a pattern, count where it is not, and do the same in local memory.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::{null, null_mut};
+
+use super::device::{Context, Piece, done, group_size};
+use crate::abi::Handle;
+use crate::driver::cl;
+
+/// The pattern is `scrub::pattern`. A group that has all the local memory of its unit is alone there.
+const SOURCE: &CStr = c"
+uint pattern(ulong at, uint salt) { return (uint)at * 2654435761u ^ (uint)(at >> 32) ^ salt; }
+
+__kernel void tenure_write(__global uint *memory, ulong words, uint salt) {
+    for (ulong at = get_global_id(0); at < words; at += get_global_size(0)) memory[at] = pattern(at, salt);
+}
+
+__kernel void tenure_check(__global const uint *memory, ulong words, uint salt, __global uint *wrong) {
+    uint seen = 0;
+    for (ulong at = get_global_id(0); at < words; at += get_global_size(0)) seen += memory[at] != pattern(at, salt);
+    if (seen) atomic_add(wrong, seen);
+}
+
+__kernel void tenure_local(__local volatile uint *local_memory, ulong words, uint salt, __global uint *wrong) {
+    uint seen = 0;
+    for (ulong at = get_local_id(0); at < words; at += get_local_size(0)) local_memory[at] = pattern(at, salt);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (ulong at = get_local_id(0); at < words; at += get_local_size(0)) {
+        seen += local_memory[at] != pattern(at, salt);
+        local_memory[at] = 0;
+    }
+    if (seen) atomic_add(wrong, seen);
+}
+";
+
+/// Work items that go over a piece together.
+const ITEMS: usize = 1 << 16;
+
+pub(super) struct Kernels {
+    program: Handle,
+    write: Handle,
+    check: Handle,
+    local: Handle,
+    wrong: Piece,
+}
+
+impl Kernels {
+    pub fn new(context: &Context) -> Result<Kernels, String> {
+        let mut code = 0;
+        let text = SOURCE.as_ptr();
+        // SAFETY: one text that ends with zero, so no length is needed.
+        let program =
+            unsafe { (cl().create_program_with_source)(context.handle, 1, &text, null(), &mut code) };
+        done(code, "take the program")?;
+        let mut kernels = Kernels {
+            program,
+            write: null_mut(),
+            check: null_mut(),
+            local: null_mut(),
+            wrong: Piece::new(context, 4)?,
+        };
+        // SAFETY: a live program; no options, no callback.
+        let code = unsafe { (cl().build_program)(program, 0, null(), c"".as_ptr(), null(), null_mut()) };
+        done(code, "build the program")?;
+        kernels.write = kernel(program, c"tenure_write")?;
+        kernels.check = kernel(program, c"tenure_check")?;
+        kernels.local = kernel(program, c"tenure_local")?;
+        Ok(kernels)
+    }
+
+    pub fn write(&self, context: &Context, piece: &Piece, salt: u32) -> Result<(), String> {
+        let arguments = [
+            of(&piece.handle),
+            Argument::of_number(&piece.words()),
+            Argument::of_number(&salt),
+        ];
+        launch(context, self.write, &arguments, ITEMS, None)
+    }
+
+    pub fn check(&self, context: &Context, piece: &Piece, salt: u32) -> Result<(), String> {
+        context.zero(&self.wrong)?;
+        let arguments = [
+            of(&piece.handle),
+            Argument::of_number(&piece.words()),
+            Argument::of_number(&salt),
+            of(&self.wrong.handle),
+        ];
+        launch(context, self.check, &arguments, ITEMS, None)?;
+        self.none_wrong(context, "device memory")
+    }
+
+    /// Writes, checks and zeroes local memory in so many groups, each of which has all that a unit has.
+    pub fn local(&self, context: &Context, groups: usize, bytes: u64, salt: u32) -> Result<(), String> {
+        if bytes < 4 {
+            return Ok(());
+        }
+        context.zero(&self.wrong)?;
+        let size = group_size(context.device);
+        let mut words = bytes / 4;
+        loop {
+            let arguments = [
+                Argument::local(words as usize * 4),
+                Argument::of_number(&words),
+                Argument::of_number(&salt),
+                of(&self.wrong.handle),
+            ];
+            match launch(context, self.local, &arguments, groups * size, Some(size)) {
+                Ok(()) => break,
+                // Some of it the driver keeps for itself; what no kernel can have, no kernel can read.
+                Err(_) if words > bytes / 4 * 3 / 4 => words -= (bytes / 64).max(4) / 4,
+                Err(why) => return Err(why),
+            }
+        }
+        self.none_wrong(context, "local memory")
+    }
+
+    fn none_wrong(&self, context: &Context, of_what: &str) -> Result<(), String> {
+        match context.read(&self.wrong, 0, 1)?.first() {
+            Some(0) => Ok(()),
+            _ => Err(format!("what was written to {of_what} was not read back")),
+        }
+    }
+}
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        // SAFETY: live handles, each released once; those not made are null.
+        unsafe {
+            for kernel in [self.write, self.check, self.local] {
+                if !kernel.is_null() {
+                    (cl().release_kernel)(kernel);
+                }
+            }
+            (cl().release_program)(self.program);
+        }
+    }
+}
+
+fn kernel(program: Handle, name: &CStr) -> Result<Handle, String> {
+    let mut code = 0;
+    // SAFETY: a built program and a text that ends with zero.
+    let kernel = unsafe { (cl().create_kernel)(program, name.as_ptr(), &mut code) };
+    done(code, "make a kernel")?;
+    Ok(kernel)
+}
+
+struct Argument {
+    size: usize,
+    value: *const c_void,
+}
+
+impl Argument {
+    /// The number must live until the launch.
+    fn of_number<T>(number: &T) -> Argument {
+        Argument {
+            size: size_of::<T>(),
+            value: std::ptr::from_ref(number).cast(),
+        }
+    }
+
+    fn local(bytes: usize) -> Argument {
+        Argument {
+            size: bytes,
+            value: null(),
+        }
+    }
+}
+
+fn of(handle: &Handle) -> Argument {
+    Argument::of_number(handle)
+}
+
+fn launch(
+    context: &Context,
+    kernel: Handle,
+    arguments: &[Argument],
+    items: usize,
+    group: Option<usize>,
+) -> Result<(), String> {
+    for (index, argument) in arguments.iter().enumerate() {
+        // SAFETY: a live kernel; the value is live and of the size said, which the driver compares with its own.
+        let code = unsafe { (cl().set_kernel_arg)(kernel, index as u32, argument.size, argument.value) };
+        done(code, "take an argument")?;
+    }
+    let size = group.as_ref().map_or(null(), std::ptr::from_ref);
+    // SAFETY: live handles; one dimension, whose sizes are live.
+    let code = unsafe {
+        (cl().launch)(
+            context.queue,
+            kernel,
+            1,
+            null(),
+            &items,
+            size,
+            0,
+            null(),
+            null_mut(),
+        )
+    };
+    done(code, "run a kernel")?;
+    // SAFETY: a live queue.
+    done(unsafe { (cl().finish)(context.queue) }, "run a kernel")
+}
