@@ -25,6 +25,7 @@
 mod config;
 mod gate;
 mod opencl;
+mod registry;
 
 /// Exit status of a process that the guard ended for running over its time limit.
 pub const EXIT_OVER_TIME: i32 = 86;

@@ -18,7 +18,6 @@ mod kernel;
 mod layer;
 mod map;
 mod queue;
-mod registry;
 mod svm;
 mod zero;
 
