@@ -18,6 +18,7 @@ use tenure_limits::{Counter, Error, Lease, Process, Refused, Turn, now_ns};
 
 pub use charge::Measured;
 use charge::Trust;
+pub use keeper::without_signals;
 pub use kernel::Kernel;
 
 /// How far ahead of the device a program may enqueue while nobody else waits.

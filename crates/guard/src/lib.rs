@@ -1,5 +1,5 @@
 //! The library that stands in front of a driver inside a process: OpenCL layer, CUDA front, Vulkan layer; thin
-//! fronts over `limits`. The OpenCL layer stands.
+//! fronts over `limits`. One file serves all of them, each under the name its programs look for (decision 13).
 //!
 //! It gives good behaviour and precise sharing; the guarantee is given outside the process, by kernel, driver or
 //! broker. Deliberately absent: accounting (limits), the agent (linked in, our symbols would capture its calls).
@@ -23,9 +23,24 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod config;
+mod cuda;
+mod driver;
 mod gate;
+mod jump;
+mod nvml;
 mod opencl;
 mod registry;
+
+/// Runs the body of an export; a panic in it answers `$doubt` instead of crossing into the caller.
+macro_rules! guarded {
+    ($doubt:expr, $body:expr) => {
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| $body)) {
+            Ok(answer) => answer,
+            Err(_) => $doubt,
+        }
+    };
+}
+pub(crate) use guarded;
 
 /// Exit status of a process that the guard ended for running over its time limit.
 pub const EXIT_OVER_TIME: i32 = 86;
