@@ -12,7 +12,6 @@ pub const OUT_OF_MEMORY: Code = 2;
 pub const NOT_INITIALIZED: Code = 3;
 pub const NO_DEVICE: Code = 100;
 pub const INVALID_DEVICE: Code = 101;
-pub const INVALID_CONTEXT: Code = 201;
 pub const NOT_FOUND: Code = 500;
 pub const NOT_READY: Code = 600;
 pub const NOT_PERMITTED: Code = 800;

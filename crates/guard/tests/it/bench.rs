@@ -50,6 +50,14 @@ pub fn opencl_dir() -> PathBuf {
     }
 }
 
+/// Where it puts what the CUDA front and the Vulkan layer are tried with.
+pub fn devices_dir() -> PathBuf {
+    match std::env::var_os("TENURE_DEVICES_DIR") {
+        Some(dir) => dir.into(),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/devices"),
+    }
+}
+
 /// The layer under test, as cargo built it with this test.
 pub fn layer() -> PathBuf {
     let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
