@@ -111,10 +111,10 @@ exports! {
         }
     }
     cuMemFree_v2(at: u64) {
+        wait_for_all();
         if at == 0 || pool::free(at) {
             return SUCCESS;
         }
-        wait_for_all();
         crate::export::code(free(at))
     }
     cuMemGetInfo_v2(free: *mut usize, total: *mut usize) {

@@ -146,11 +146,12 @@ impl Piece {
     }
 }
 
-/// Reserves addresses with nothing behind them.
-pub fn reserve(bytes: usize) -> Result<u64, Code> {
-    let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a fresh mapping.
-    let found = unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, how, -1, 0) };
+/// Reserves addresses with nothing behind them, anywhere or where something was.
+pub fn reserve(at: Option<u64>, bytes: usize) -> Result<u64, Code> {
+    let fixed = if at.is_some() { libc::MAP_FIXED } else { 0 };
+    let how = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
+    // SAFETY: a fresh mapping, or one over a mapping of ours that its owner gave up.
+    let found = unsafe { libc::mmap(at.unwrap_or(0) as *mut _, bytes, libc::PROT_NONE, how, -1, 0) };
     match found == libc::MAP_FAILED {
         true => Err(OUT_OF_MEMORY),
         false => Ok(found as u64),

@@ -55,7 +55,7 @@ fn create(to: *mut u64, bytes: usize, properties: *const Properties) -> Result<(
 exports! {
     cuMemGetAllocationGranularity(to: *mut usize, _properties: *const Properties, _which: u32) { give(to, GRAIN) }
     cuMemAddressReserve(to: *mut u64, bytes: usize, _align: usize, _hint: u64, _flags: u64) {
-        match reserve(bytes) {
+        match reserve(None, bytes) {
             Ok(at) => give(to, at),
             Err(code) => code,
         }
@@ -107,8 +107,8 @@ exports! {
     cuMemUnmap(at: u64, bytes: usize) {
         with(|books| {
             books.mapped.retain(|place, _| *place < at || *place >= at + bytes as u64);
-            unmap(at, bytes);
-            SUCCESS
+            // The addresses stay reserved.
+            code(reserve(Some(at), bytes).map(drop))
         })
     }
     cuMemExportToShareableHandle(to: *mut i32, _handle: u64, _kind: u32, _flags: u64) { give(to, 7) }

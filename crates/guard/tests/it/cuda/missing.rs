@@ -34,22 +34,36 @@ pub fn none() {
 #[test]
 fn without_a_driver_or_a_page_there_is_no_device() {
     let _turn = crate::bench::turn();
-    let said = start(|command| drop(command.env("TENURE_GUARD_CUDA_DRIVER", "/nowhere/libcuda.so.1")));
+    let said = start(|command| {
+        command.env("TENURE_GUARD_CUDA_DRIVER", "/nowhere/libcuda.so.1");
+    });
     assert!(
         said.contains("no CUDA device is given: the driver /nowhere/libcuda.so.1"),
         "{said}"
     );
-    let said = start(|command| drop(command.env_remove("TENURE_GUARD_CUDA_DRIVER")));
+    let said = start(|command| {
+        command.env_remove("TENURE_GUARD_CUDA_DRIVER");
+    });
     assert!(said.contains("TENURE_GUARD_CUDA_DRIVER is not set"), "{said}");
-    let said = start(|command| drop(command.env("TENURE_GUARD_CUDA_DRIVER", "libc.so.6")));
+    let said = start(|command| {
+        command.env("TENURE_GUARD_CUDA_DRIVER", "libc.so.6");
+    });
     assert!(said.contains("libc.so.6 has no cuInit"), "{said}");
-    let said = start(|command| drop(command.env("TENURE_GUARD_CUDA_DRIVER", crate::bench::layer())));
+    let said = start(|command| {
+        command.env("TENURE_GUARD_CUDA_DRIVER", crate::bench::layer());
+    });
     assert!(said.contains("is the guard itself"), "{said}");
-    let said = start(|command| drop(command.env("TENURE_GUARD_PAGE", "/nowhere/page")));
+    let said = start(|command| {
+        command.env("TENURE_GUARD_PAGE", "/nowhere/page");
+    });
     assert!(said.contains("no CUDA device is given: /nowhere/page"), "{said}");
-    let said = start(|command| drop(command.env("TENURE_GUARD_DEVICE", "0:5")));
+    let said = start(|command| {
+        command.env("TENURE_GUARD_DEVICE", "0:5");
+    });
     assert!(said.contains("the driver has no device"), "{said}");
-    let said = start(|command| drop(command.env("TENURE_GUARD_CUDA_CONTEXT_MIB", "much")));
+    let said = start(|command| {
+        command.env("TENURE_GUARD_CUDA_CONTEXT_MIB", "much");
+    });
     assert!(
         said.contains("TENURE_GUARD_CUDA_CONTEXT_MIB: \"much\" is not a number"),
         "{said}"
