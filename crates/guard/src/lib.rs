@@ -30,6 +30,7 @@ mod jump;
 mod nvml;
 mod opencl;
 mod registry;
+mod vulkan;
 
 /// Runs the body of an export; a panic in it answers `$doubt` instead of crossing into the caller.
 macro_rules! guarded {

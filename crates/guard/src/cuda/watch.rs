@@ -19,8 +19,15 @@ const LAST_WAIT: Duration = Duration::from_secs(2);
 
 struct Watch {
     device: i32,
-    airborne: Mutex<VecDeque<Flight>>,
+    airborne: Mutex<Airborne>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct Airborne {
+    flights: VecDeque<Flight>,
+    /// Taken out of the list, and not done with yet.
+    landing: usize,
 }
 
 static WATCHES: Mutex<Vec<&'static Watch>> = Mutex::new(Vec::new());
@@ -32,7 +39,7 @@ fn watch_of(device: i32) -> &'static Watch {
     }
     let watch: &'static Watch = Box::leak(Box::new(Watch {
         device,
-        airborne: Mutex::new(VecDeque::new()),
+        airborne: Mutex::default(),
         changed: Condvar::new(),
     }));
     crate::gate::without_signals(|| {
@@ -47,7 +54,7 @@ fn watch_of(device: i32) -> &'static Watch {
 /// Sees to it that a command is noticed when it ends.
 pub fn watch(flight: Flight) {
     let watch = watch_of(flight.binding.device);
-    watch.airborne().push_back(flight);
+    watch.airborne().flights.push_back(flight);
     watch.changed.notify_all();
 }
 
@@ -58,15 +65,19 @@ pub fn settle(context: usize) {
     unsafe { wait() };
     for binding in bindings() {
         let watch = watch_of(binding.device);
-        let busy = |all: &mut VecDeque<Flight>| all.iter().any(|flight| flight.context == context);
+        let busy = |all: &mut Airborne| {
+            all.landing > 0 || all.flights.iter().any(|flight| flight.context == context)
+        };
         let waited = watch
             .changed
             .wait_timeout_while(watch.airborne(), LAST_WAIT, busy)
             .unwrap_or_else(PoisonError::into_inner);
         let mut left = waited.0;
-        let (gone, stay): (Vec<Flight>, Vec<Flight>) =
-            left.drain(..).partition(|flight| flight.context == context);
-        left.extend(stay);
+        let (gone, stay): (Vec<Flight>, Vec<Flight>) = left
+            .flights
+            .drain(..)
+            .partition(|flight| flight.context == context);
+        left.flights.extend(stay);
         drop(left);
         gone.into_iter().for_each(Flight::land);
     }
@@ -74,7 +85,7 @@ pub fn settle(context: usize) {
 }
 
 impl Watch {
-    fn airborne(&self) -> MutexGuard<'_, VecDeque<Flight>> {
+    fn airborne(&self) -> MutexGuard<'_, Airborne> {
         self.airborne.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,11 +95,11 @@ impl Watch {
             loop {
                 let next = {
                     let mut all = self.airborne();
-                    while all.is_empty() {
+                    while all.flights.is_empty() {
                         all = self.changed.wait(all).unwrap_or_else(PoisonError::into_inner);
                     }
-                    let oldest = &all[0];
-                    let one_stream = all.iter().all(|flight| flight.stream == oldest.stream);
+                    let oldest = &all.flights[0];
+                    let one_stream = all.flights.iter().all(|flight| flight.stream == oldest.stream);
                     one_stream.then_some((oldest.context, oldest.events.ended))
                 };
                 match next {
@@ -108,14 +119,16 @@ impl Watch {
     fn land_ended(&self) {
         let ended: Vec<Flight> = {
             let mut all = self.airborne();
-            let (ended, still): (VecDeque<Flight>, VecDeque<Flight>) = all.drain(..).partition(has_ended);
-            *all = still;
-            ended.into()
+            let (ended, still): (Vec<_>, Vec<_>) = all.flights.drain(..).partition(has_ended);
+            all.flights = still.into();
+            all.landing = ended.len();
+            ended
         };
         for flight in ended {
             let context = flight.context as Handle;
             within(context, || flight.land());
         }
+        self.airborne().landing = 0;
         self.changed.notify_all();
     }
 }
@@ -146,7 +159,7 @@ impl Front for Flights {
     fn oldest_runs(&self) -> bool {
         beside_captures(|| {
             let all = watch_of(self.device).airborne();
-            let oldest = all.front();
+            let oldest = all.flights.front();
             oldest.is_none_or(|oldest| query(oldest.context, oldest.events.begun) == Some(SUCCESS))
         })
     }
