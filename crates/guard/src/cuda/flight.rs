@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::abi::{Code, EVENT_BLOCKING_SYNC, Handle, NOT_PERMITTED, SUCCESS};
-use super::bind::{Binding, current_context, of_stream};
+use super::bind::{Binding, current_context, of_stream, within};
 use super::{real, watch};
 use crate::gate::{Kernel, Measured};
 use crate::registry::Registry;
@@ -99,7 +99,7 @@ impl Flight {
     pub fn land(self) {
         let gate = &self.binding.gate;
         let measured = Measured {
-            driver_ns: self.events.between_ns(),
+            driver_ns: within(self.context as Handle, || self.events.between_ns()).flatten(),
             first: self.first,
             ..Measured::default()
         };

@@ -124,10 +124,7 @@ impl Watch {
             all.landing = ended.len();
             ended
         };
-        for flight in ended {
-            let context = flight.context as Handle;
-            within(context, || flight.land());
-        }
+        ended.into_iter().for_each(Flight::land);
         self.airborne().landing = 0;
         self.changed.notify_all();
     }

@@ -138,6 +138,10 @@ fn runs_its_part() {
         "cuda-no-device" => super::cuda::missing::none(),
         "cuda-by-path-refused" => super::cuda::missing::by_path(),
         "cuda-share" => super::cuda::share::work(),
+        "vulkan-paths" => super::vulkan::memory::paths(),
+        "vulkan-allocate" => super::vulkan::memory::allocate(),
+        "vulkan-look" => super::vulkan::memory::look(),
+        "vulkan-share" => super::vulkan::share::work(),
         "misbehave" => super::contain::misbehave(),
         other => panic!("no part {other}"),
     }

@@ -70,7 +70,7 @@ pub fn results() {
     ];
     let list = parameters.as_ptr();
     let stream = cu.stream();
-    let mut check = |what: &str, code: i32| {
+    let check = |what: &str, code: i32| {
         assert_eq!(code, 0, "{what}");
         assert_eq!(cu!(cu, "cuCtxSynchronize"), 0);
         assert_eq!(cu!(cu, "cuStreamSynchronize_ptsz", null_mut() => Handle), 0);
