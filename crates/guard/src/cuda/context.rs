@@ -71,18 +71,18 @@ type Create2 = unsafe extern "C" fn(*mut Handle, u32, i32) -> Code;
 
 unsafe extern "C" fn create(context: *mut Handle, flags: u32, device: i32) -> Code {
     let next: Create2 = real!("cuCtxCreate");
-    // SAFETY: the caller's own arguments.
     guarded!(
         UNKNOWN,
+        // SAFETY: the caller's own arguments.
         make(context, device, || unsafe { next(context, flags, device) })
     )
 }
 
 unsafe extern "C" fn create_2(context: *mut Handle, flags: u32, device: i32) -> Code {
     let next: Create2 = real!("cuCtxCreate_v2");
-    // SAFETY: the caller's own arguments.
     guarded!(
         UNKNOWN,
+        // SAFETY: the caller's own arguments.
         make(context, device, || unsafe { next(context, flags, device) })
     )
 }

@@ -65,9 +65,9 @@ fn allocate(
 unsafe extern "C" fn alloc(pointer: *mut DevicePtr, bytes: usize) -> Code {
     let next: unsafe extern "C" fn(*mut DevicePtr, usize) -> Code = real!("cuMemAlloc_v2");
     let size = bytes as u64;
-    // SAFETY: the caller's own arguments.
     guarded!(
         UNKNOWN,
+        // SAFETY: the caller's own arguments.
         allocate(pointer, size, || size, || unsafe { next(pointer, bytes) })
     )
 }

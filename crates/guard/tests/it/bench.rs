@@ -42,7 +42,7 @@ impl Vendor {
     }
 }
 
-/// Where `scripts/setup-opencl` puts what it installs.
+/// Where `scripts/setup-devices` puts what it installs.
 pub fn opencl_dir() -> PathBuf {
     match std::env::var_os("TENURE_OPENCL_DIR") {
         Some(dir) => dir.into(),

@@ -82,11 +82,8 @@ fn elsewhere(vk: &Vk, ledger: &Process) {
     let memory = vk.alloc(65536, import.as_ptr()).unwrap();
     assert_eq!(ledger.used_bytes(), 65536);
     // SAFETY: as long as it was allocated.
-    assert!(
-        unsafe { std::slice::from_raw_parts(own, 65536) }
-            .iter()
-            .all(|byte| *byte == 7)
-    );
+    let still = unsafe { std::slice::from_raw_parts(own, 65536) };
+    assert!(still.iter().all(|byte| *byte == 7));
     vk.free(memory);
     assert_eq!(ledger.used_bytes(), 0);
 }
