@@ -12,11 +12,15 @@
 //! | `OPENCL_LAYERS` | absolute path of `libtenure_guard.so`; the OpenCL loader loads it |
 //! | `TENURE_GUARD_PAGE` | the device's limits page: a path, or `fd:N` for an inherited descriptor |
 //! | `TENURE_GUARD_SLICE` | the id of the job's slice on that page |
-//! | `TENURE_GUARD_DEVICE` | the driver's device the page stands for: `PLATFORM:INDEX` (platform by number or name, device by number on it), or `uuid:HEX`; `0:0` when absent |
+//! | `TENURE_GUARD_DEVICE` | the driver's device the page stands for: `PLATFORM:INDEX` (platform by number or name, device by number on it), or `uuid:HEX`; `0:0` when absent. CUDA, NVML and Vulkan have no platforms: there the number counts all devices |
+//! | `TENURE_GUARD_CUDA_DRIVER` | the driver's own `libcuda.so.1`, where the job's is this library |
+//! | `TENURE_GUARD_NVML_DRIVER` | the driver's own `libnvidia-ml.so.1`, likewise |
+//! | `TENURE_GUARD_CUDA_CONTEXT_MIB` | what each CUDA context is charged, for what the driver takes unasked; 256 when absent |
+//! | `TENURE_GUARD_VULKAN` | `1` switches the layer of `vulkan_layer.json` on where a Vulkan loader finds that file among its implicit layers; as an explicit one it is `VK_LAYER_TENURE_guard` |
 //!
 //! A job with slices of several devices gets lists separated by `;`, all of one length. Devices without a page are
 //! not shown. Fail closed: when a variable is missing or wrong, a page cannot be opened, is of a newer version, or
-//! lacks the slice, no platform is given and one sentence on stderr says why.
+//! lacks the slice, no platform and no device is given and one sentence on stderr says why.
 //!
 //! A process over its time limit is ended by the guard with exit status [`EXIT_OVER_TIME`] and a sentence on stderr.
 
