@@ -14,6 +14,7 @@ mod flight;
 mod instance;
 mod memory;
 mod physical;
+mod queue;
 mod submit;
 mod zero;
 

@@ -97,6 +97,7 @@ pub struct DeviceCreateInfo {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy)]
 pub struct QueueCreateInfo {
     pub head: Link,
     pub flags: u32,

@@ -18,7 +18,7 @@ use super::chain::{self, Without};
 use super::device::{self, Device};
 use super::instance::behind;
 use super::memory::Charge;
-use super::zero;
+use super::zero::{self, Zeroed};
 use crate::guarded;
 use crate::jump::{Entry, Hook};
 
@@ -160,8 +160,16 @@ unsafe extern "system" fn allocate(
             if code != SUCCESS {
                 return code;
             }
-            if !imported && !zero::memory(&device, *memory, &wanted, kind.flags, alone) {
-                (device.held.free)(handle, *memory, allocator);
+            let zeroed = match imported {
+                true => Zeroed::Done,
+                false => zero::memory(&device, *memory, &wanted, kind.flags, alone),
+            };
+            if zeroed != Zeroed::Done {
+                match zeroed {
+                    Zeroed::Not => (device.held.free)(handle, *memory, allocator),
+                    // Nobody has it, and it stays charged.
+                    _ => std::mem::forget(charge),
+                }
                 *memory = 0;
                 return ERROR_OUT_OF_DEVICE_MEMORY;
             }

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::abi::{
     Code, DeviceCreateInfo, ERROR_INITIALIZATION_FAILED, Handle, LINK, LOADER_DATA,
-    LOADER_DEVICE_CREATE_INFO, LayerLink, MemoryProperties, ProcAddr, QueueCreateInfo, SUCCESS,
-    SetLoaderData,
+    LOADER_DEVICE_CREATE_INFO, LayerLink, MemoryProperties, ProcAddr, SUCCESS, SetLoaderData,
 };
 use super::allocate::Held;
 use super::bind::Binding;
-use super::instance::{behind, key, loader_info};
+use super::instance::{Instance, behind, key, loader_info};
 use super::physical::binding_of;
+use super::queue::{self, Family, Place};
 use super::submit::Submitting;
 use super::zero::Scrub;
 use super::{flight, instance};
@@ -80,14 +80,16 @@ unsafe extern "system" fn create(
             let mut wanted = *info;
             let names = without_budget(&wanted);
             (wanted.extensions, wanted.extension_count) = (names.as_ptr(), names.len() as u32);
+            let families = families(&instance, physical);
+            let queues = queue::choose(slice(wanted.queues, wanted.queue_count), &families);
+            wanted.queues = queues.wanted.as_ptr();
             let code = next(physical, &wanted, allocator, device);
             if code != SUCCESS {
                 return code;
             }
             let mut memory = MemoryProperties::default();
             (instance.memory)(physical, &mut memory);
-            let queues = slice(wanted.queues, wanted.queue_count);
-            match resolve(*device, proc_addr, binding, memory, queues, loader_data) {
+            match resolve(*device, proc_addr, binding, memory, queues.place, loader_data) {
                 Some(made) => {
                     let mut all = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
                     all.get_or_insert_default().insert(key(*device), Arc::new(made));
@@ -97,6 +99,15 @@ unsafe extern "system" fn create(
             }
         }
     })
+}
+
+fn families(instance: &Instance, physical: Handle) -> Vec<Family> {
+    let mut families = vec![Family::default(); 64];
+    let mut count = families.len() as u32;
+    // SAFETY: a live device, room for as many as said.
+    unsafe { (instance.families)(physical, &mut count, families.as_mut_ptr()) };
+    families.truncate(count as usize);
+    families
 }
 
 /// # Safety
@@ -122,13 +133,13 @@ unsafe fn without_budget(info: &DeviceCreateInfo) -> Vec<*const c_char> {
 }
 
 /// # Safety
-/// A device just made with these queues, and the function its chain goes on with.
+/// A device just made with a queue at this place, and the function its chain goes on with.
 unsafe fn resolve(
     handle: Handle,
     proc_addr: ProcAddr,
     binding: &'static Binding,
     memory: MemoryProperties,
-    queues: &[QueueCreateInfo],
+    place: Option<Place>,
     loader_data: Option<SetLoaderData>,
 ) -> Option<Device> {
     // SAFETY: each name with the type the Vulkan headers give it.
@@ -140,7 +151,7 @@ unsafe fn resolve(
             memory,
             held: Held::resolve(proc_addr, handle)?,
             submitting: Submitting::resolve(proc_addr, handle)?,
-            scrub: Scrub::resolve(proc_addr, handle, queues, loader_data),
+            scrub: place.and_then(|place| Scrub::resolve(proc_addr, handle, place, loader_data)),
             destroy: behind(proc_addr, handle, c"vkDestroyDevice")?,
         })
     }

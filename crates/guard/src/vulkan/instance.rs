@@ -8,7 +8,9 @@ use super::abi::{
     Code, ERROR_INITIALIZATION_FAILED, Handle, LINK, LOADER_INSTANCE_CREATE_INFO, LayerLink, Link,
     LoaderInfo, MemoryProperties, MemoryProperties2, ProcAddr, SUCCESS,
 };
-use super::{bind::Binding, chain};
+use super::bind::Binding;
+use super::chain;
+use super::queue::GetFamilies;
 use crate::guarded;
 use crate::jump::{Entry, Hook};
 
@@ -30,6 +32,7 @@ pub struct Instance {
     pub memory: GetMemory,
     pub memory_2: Option<GetMemory2>,
     pub properties_2: Option<GetProperties2>,
+    pub families: GetFamilies,
     destroy: Destroy,
     /// The job's devices among the physical ones, found when they are first enumerated.
     pub bound: Mutex<Option<Vec<(usize, &'static Binding)>>>,
@@ -123,6 +126,7 @@ unsafe fn resolve(proc_addr: ProcAddr, instance: Handle) -> Option<Instance> {
                 .or_else(|| behind(proc_addr, instance, c"vkGetPhysicalDeviceMemoryProperties2KHR")),
             properties_2: behind(proc_addr, instance, c"vkGetPhysicalDeviceProperties2")
                 .or_else(|| behind(proc_addr, instance, c"vkGetPhysicalDeviceProperties2KHR")),
+            families: behind(proc_addr, instance, c"vkGetPhysicalDeviceQueueFamilyProperties")?,
             destroy: behind(proc_addr, instance, c"vkDestroyInstance")?,
             bound: Mutex::new(None),
         })

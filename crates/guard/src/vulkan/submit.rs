@@ -6,9 +6,10 @@ use std::sync::{Mutex, PoisonError};
 use super::abi::{
     Code, ERROR_DEVICE_LOST, Handle, Object, PoolCreateInfo, ProcAddr, SUCCESS, SubmitInfo, SubmitInfo2, head,
 };
+use super::device::{self, Device};
+use super::flight;
 use super::flight::Flight;
 use super::instance::behind;
-use super::{device, flight};
 use crate::guarded;
 use crate::jump::{Entry, Hook};
 
@@ -103,12 +104,12 @@ impl Submitting {
     }
 }
 
-/// One caller at a time on the device's queues: the program sees to that among its own threads, not with us. Recursive
-/// calls do not happen: nothing behind us comes back here.
-pub fn alone<T>(work: impl FnOnce() -> T) -> T {
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    work()
+/// Runs `work` alone on a queue; see `zero`, which may be using it.
+fn alone<T>(device: &Device, queue: Handle, work: impl FnOnce() -> T) -> T {
+    match &device.scrub {
+        Some(scrub) => scrub.alone(queue, work),
+        None => work(),
+    }
 }
 
 /// What a list of submissions asks for.
@@ -119,13 +120,13 @@ struct Asked {
 }
 
 /// Gives a queue work; `next` is the driver's function.
-fn give(queue: Handle, asked: Asked, next: impl FnOnce(&device::Device) -> Code) -> Code {
+fn give(queue: Handle, asked: Asked, next: impl FnOnce(&Device) -> Code) -> Code {
     let Some(device) = device::of(queue) else {
         return ERROR_DEVICE_LOST;
     };
     // Signals and waits alone are no work.
     if asked.commands == 0 {
-        return alone(|| next(&device));
+        return alone(&device, queue, || next(&device));
     }
     let handle = device.handle as Handle;
     let Some((estimate, kernel)) = flight::enter(&device, queue, asked.commands) else {
@@ -135,7 +136,7 @@ fn give(queue: Handle, asked: Asked, next: impl FnOnce(&device::Device) -> Code)
         device.binding.gate.never_flew(estimate);
         return ERROR_DEVICE_LOST;
     };
-    let (code, watched) = alone(|| {
+    let (code, watched) = alone(&device, queue, || {
         let code = next(&device);
         // SAFETY: the caller's queue and a fence of ours; no submission, only its end.
         let watch = || unsafe { (device.submitting.submit)(queue, 0, std::ptr::null(), fence) };
@@ -209,8 +210,7 @@ unsafe extern "system" fn queue_submit_2(
 unsafe extern "system" fn bind_sparse(queue: Handle, count: u32, list: *const c_void, fence: Object) -> Code {
     guarded!(ERROR_DEVICE_LOST, {
         // SAFETY: the caller's own arguments.
-        let next =
-            |device: &device::Device| unsafe { (device.submitting.bind_sparse)(queue, count, list, fence) };
+        let next = |device: &Device| unsafe { (device.submitting.bind_sparse)(queue, count, list, fence) };
         give(queue, Asked::default(), next)
     })
 }
@@ -227,20 +227,49 @@ unsafe extern "system" fn present(queue: Handle, info: *const c_void) -> Code {
     })
 }
 
+/// On a queue that zeroing shares the wait is for a fence: held for the whole wait, the queue would be closed to
+/// threads on which the wait may depend.
 unsafe extern "system" fn queue_wait(queue: Handle) -> Code {
     guarded!(ERROR_DEVICE_LOST, {
-        // SAFETY: the caller's own argument.
-        give(queue, Asked::default(), |device| unsafe {
-            (device.submitting.queue_wait)(queue)
-        })
+        let Some(device) = device::of(queue) else {
+            return ERROR_DEVICE_LOST;
+        };
+        let shared = device.scrub.as_ref().is_some_and(|scrub| scrub.shares(queue));
+        let handle = device.handle as Handle;
+        let Some(fence) = shared.then(|| device.submitting.fence(handle)).flatten() else {
+            // SAFETY: the caller's own argument.
+            return unsafe { (device.submitting.queue_wait)(queue) };
+        };
+        // SAFETY: the caller's queue and a fence of ours; no submission, only its end.
+        unsafe {
+            let mark = || (device.submitting.submit)(queue, 0, std::ptr::null(), fence);
+            let mut code = alone(&device, queue, mark);
+            if code == SUCCESS {
+                code = (device.submitting.wait_fences)(handle, 1, &fence, 1, u64::MAX);
+            }
+            device.submitting.put_back(handle, fence);
+            code
+        }
     })
 }
 
+/// All queues of the device: the shared one first, as above, so that what is left is not ours to hold up.
 unsafe extern "system" fn device_wait(handle: Handle) -> Code {
     guarded!(ERROR_DEVICE_LOST, {
+        let Some(device) = device::of(handle) else {
+            return ERROR_DEVICE_LOST;
+        };
+        let queue = device.scrub.as_ref().map(|scrub| scrub.queue());
+        if let Some(queue) =
+            queue.filter(|queue| device.scrub.as_ref().is_some_and(|scrub| scrub.shares(*queue)))
+        {
+            // SAFETY: a queue of this device.
+            let code = unsafe { queue_wait(queue) };
+            if code != SUCCESS {
+                return code;
+            }
+        }
         // SAFETY: the caller's own argument.
-        give(handle, Asked::default(), |device| unsafe {
-            (device.submitting.device_wait)(handle)
-        })
+        unsafe { (device.submitting.device_wait)(handle) }
     })
 }

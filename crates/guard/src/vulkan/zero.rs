@@ -9,17 +9,35 @@ use tenure_limits::now_ns;
 
 use super::abi::{
     AllocateInfo, BufferCreateInfo, Code, CommandAllocateInfo, CommandBeginInfo, Handle, MappedRange, Object,
-    PoolCreateInfo, ProcAddr, QueueCreateInfo, Requirements, SUCCESS, SetLoaderData, SubmitInfo,
-    TYPE_HOST_COHERENT, TYPE_HOST_VISIBLE, head,
+    PoolCreateInfo, ProcAddr, Requirements, SUCCESS, SetLoaderData, SubmitInfo, TYPE_HOST_COHERENT,
+    TYPE_HOST_VISIBLE, head,
 };
 use super::device::Device;
 use super::instance::behind;
-use super::submit;
+use super::queue::Place;
 
 /// The most that one buffer of ours covers.
 const PART: u64 = 1 << 30;
 const TRANSFER_TO: u32 = 2;
 const WHOLE: u64 = u64::MAX;
+/// How long zeroing waits behind the program's own work on a queue they share.
+const PATIENCE_NS: u64 = 10_000_000_000;
+
+/// What became of new memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeroed {
+    Done,
+    /// It could not be done, and the memory must not be given out.
+    Not,
+    /// It is still under way: the memory must neither be given out nor freed.
+    Pending,
+}
+
+impl Zeroed {
+    fn of(done: bool) -> Zeroed {
+        if done { Zeroed::Done } else { Zeroed::Not }
+    }
+}
 
 type Create<T> = unsafe extern "system" fn(Handle, *const T, *const c_void, *mut Object) -> Code;
 type Destroy = unsafe extern "system" fn(Handle, Object, *const c_void);
@@ -29,6 +47,8 @@ type Fences = unsafe extern "system" fn(Handle, u32, *const Object, u32, u64) ->
 pub struct Scrub {
     queue: usize,
     family: u32,
+    /// Held by whoever uses the queue, where the program has it too.
+    shared: Option<Mutex<()>>,
     loader_data: Option<SetLoaderData>,
     create_buffer: Create<BufferCreateInfo>,
     destroy_buffer: Destroy,
@@ -54,21 +74,19 @@ pub struct Scrub {
 
 impl Scrub {
     /// # Safety
-    /// A live device made with these queues, and the function its chain goes on with.
+    /// A live device with a queue at this place, and the function its chain goes on with.
     pub unsafe fn resolve(
         proc_addr: ProcAddr,
         device: Handle,
-        queues: &[QueueCreateInfo],
+        place: Place,
         loader_data: Option<SetLoaderData>,
     ) -> Option<Scrub> {
-        // Queues with flags are protected ones, which write protected memory only.
-        let family = queues.iter().find(|queue| queue.flags == 0)?.family;
-        // SAFETY: each name with the type the Vulkan headers give it; the family has a queue.
+        // SAFETY: each name with the type the Vulkan headers give it; the queue is there.
         unsafe {
             let get: unsafe extern "system" fn(Handle, u32, u32, *mut Handle) =
                 behind(proc_addr, device, c"vkGetDeviceQueue")?;
             let mut queue: Handle = std::ptr::null_mut();
-            get(device, family, 0, &mut queue);
+            get(device, place.family, place.index, &mut queue);
             if queue.is_null() {
                 return None;
             }
@@ -77,7 +95,8 @@ impl Scrub {
             }
             Some(Scrub {
                 queue: queue as usize,
-                family,
+                family: place.family,
+                shared: place.shared.then(Mutex::default),
                 loader_data,
                 create_buffer: behind(proc_addr, device, c"vkCreateBuffer")?,
                 destroy_buffer: behind(proc_addr, device, c"vkDestroyBuffer")?,
@@ -100,6 +119,22 @@ impl Scrub {
                 commands: Mutex::new(None),
             })
         }
+    }
+
+    pub fn queue(&self) -> Handle {
+        self.queue as Handle
+    }
+
+    /// Whether this is the queue of zeroing, and the program's too.
+    pub fn shares(&self, queue: Handle) -> bool {
+        self.shared.is_some() && self.queue == queue as usize
+    }
+
+    /// Runs `work` alone on the queue, if it is the one that is shared: of all others the program sees to that itself.
+    pub fn alone<T>(&self, queue: Handle, work: impl FnOnce() -> T) -> T {
+        let shared = self.shared.as_ref().filter(|_| self.shares(queue));
+        let _one = shared.map(|one| one.lock().unwrap_or_else(PoisonError::into_inner));
+        work()
     }
 
     /// The device is going.
@@ -154,14 +189,16 @@ impl Scrub {
     }
 
     /// Fills memory through a buffer of ours; none: no buffer can be bound there.
-    fn by_device(&self, device: Handle, memory: Object, info: &AllocateInfo) -> Option<bool> {
+    fn by_device(&self, device: Handle, memory: Object, info: &AllocateInfo) -> Option<Zeroed> {
         let parts = self.cover(device, memory, info)?;
-        let done = self.fill_all(device, &parts);
+        let Some(done) = self.fill_all(device, &parts) else {
+            return Some(Zeroed::Pending);
+        };
         // SAFETY: our own buffers, whose use was waited for.
         parts
             .iter()
             .for_each(|(buffer, _)| unsafe { (self.destroy_buffer)(device, *buffer, std::ptr::null()) });
-        Some(done)
+        Some(Zeroed::of(done))
     }
 
     /// Buffers bound to all of the memory.
@@ -203,10 +240,11 @@ impl Scrub {
         Some(parts)
     }
 
-    fn fill_all(&self, device: Handle, parts: &[(Object, u64)]) -> bool {
+    /// None: it did not come to it in time, and nothing of it may be touched any more.
+    fn fill_all(&self, device: Handle, parts: &[(Object, u64)]) -> Option<bool> {
         let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(buffer) = self.fresh_commands(device, &mut commands) else {
-            return false;
+            return Some(false);
         };
         // SAFETY: commands, buffers and a fence of our own; the queue is held while it is given them.
         unsafe {
@@ -214,7 +252,7 @@ impl Scrub {
                 .iter()
                 .for_each(|(part, _)| (self.fill)(buffer, *part, 0, WHOLE, 0));
             if (self.end_commands)(buffer) != SUCCESS {
-                return false;
+                return Some(false);
             }
             let mut fence = 0;
             let info = PoolCreateInfo {
@@ -223,7 +261,7 @@ impl Scrub {
                 family: 0,
             };
             if (self.create_fence)(device, &info, std::ptr::null(), &mut fence) != SUCCESS {
-                return false;
+                return Some(false);
             }
             let work = SubmitInfo {
                 head: head(4),
@@ -236,10 +274,15 @@ impl Scrub {
                 signals: std::ptr::null(),
             };
             let queue = self.queue as Handle;
-            let sent = submit::alone(|| (self.submit)(queue, 1, &work, fence)) == SUCCESS;
-            let done = sent && (self.wait)(device, 1, &fence, 1, u64::MAX) == SUCCESS;
+            let sent = self.alone(queue, || (self.submit)(queue, 1, &work, fence)) == SUCCESS;
+            let waited = sent.then(|| (self.wait)(device, 1, &fence, 1, PATIENCE_NS));
+            if waited == Some(TIMEOUT) {
+                // The program's own work before it waits for the program. What is under way is left to itself.
+                *commands = None;
+                return None;
+            }
             (self.destroy_fence)(device, fence, std::ptr::null());
-            done
+            Some(waited == Some(SUCCESS))
         }
     }
 
@@ -264,17 +307,17 @@ impl Scrub {
     }
 }
 
-/// Zeroes new memory. False: it cannot be done, and the memory must not be given out. `alone`: it is one object's, and
-/// nothing of ours can be bound to it.
-pub fn memory(device: &Arc<Device>, memory: Object, info: &AllocateInfo, flags: u32, alone: bool) -> bool {
+/// Zeroes new memory. `alone`: it is one object's, and nothing of ours can be bound to it.
+pub fn memory(device: &Arc<Device>, memory: Object, info: &AllocateInfo, flags: u32, alone: bool) -> Zeroed {
     let Some(scrub) = &device.scrub else {
-        return false;
+        return Zeroed::Not;
     };
     let handle = device.handle as Handle;
     let begun = now_ns();
     let by_device = (!alone).then(|| scrub.by_device(handle, memory, info)).flatten();
-    let done = by_device
-        .unwrap_or_else(|| flags & TYPE_HOST_VISIBLE != 0 && scrub.by_host(handle, memory, info.size, flags));
+    let done = by_device.unwrap_or_else(|| {
+        Zeroed::of(flags & TYPE_HOST_VISIBLE != 0 && scrub.by_host(handle, memory, info.size, flags))
+    });
     device.binding.gate.charge_time(now_ns() - begun);
     done
 }
