@@ -9,7 +9,7 @@ use tenure_limits::now_ns;
 
 use super::abi::{
     AllocateInfo, BufferCreateInfo, Code, CommandAllocateInfo, CommandBeginInfo, Handle, MappedRange, Object,
-    PoolCreateInfo, ProcAddr, Requirements, SUCCESS, SetLoaderData, SubmitInfo, TYPE_HOST_COHERENT,
+    PoolCreateInfo, ProcAddr, Requirements, SUCCESS, SetLoaderData, SubmitInfo, TIMEOUT, TYPE_HOST_COHERENT,
     TYPE_HOST_VISIBLE, head,
 };
 use super::device::Device;
