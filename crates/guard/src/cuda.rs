@@ -18,6 +18,7 @@ mod flight;
 mod info;
 mod launch;
 mod linear;
+mod ordered;
 mod pool;
 mod vmm;
 mod watch;
@@ -69,6 +70,7 @@ fn hooked() -> impl Iterator<Item = &'static Hook> {
         info::HOOKS,
         launch::HOOKS,
         linear::HOOKS,
+        ordered::HOOKS,
         pool::HOOKS,
         vmm::HOOKS,
         denied::HOOKS,

@@ -9,32 +9,20 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::abi::{
-    Code, DevicePtr, Handle, INVALID_VALUE, LOCATION_DEVICE, MEMPOOL_RESERVED_CURRENT, OUT_OF_MEMORY,
-    PoolProps, STREAM_CAPTURE_UNSUPPORTED, SUCCESS, UNKNOWN,
+    Code, DevicePtr, Handle, INVALID_VALUE, LOCATION_DEVICE, MEMPOOL_RESERVED_CURRENT, PoolProps, SUCCESS,
+    UNKNOWN,
 };
-use super::bind::{Binding, binding, bindings, of_stream};
-use super::charge::{Charge, rounded};
-use super::flight::{Work, command};
-use super::launch::{captures, own};
+use super::bind::{Binding, binding, bindings};
+use super::charge::Charge;
 use super::real;
 use crate::guarded;
 use crate::jump::{Entry, Hook};
 
 pub const HOOKS: &[Hook] = &[
-    Hook("cuMemAllocAsync", alloc as Entry),
-    Hook("cuMemAllocAsync_ptsz", alloc_per_thread as Entry),
-    Hook("cuMemAllocFromPoolAsync", alloc_from as Entry),
-    Hook("cuMemAllocFromPoolAsync_ptsz", alloc_from_per_thread as Entry),
-    Hook("cuMemFreeAsync", free as Entry),
-    Hook("cuMemFreeAsync_ptsz", free_per_thread as Entry),
     Hook("cuMemPoolCreate", create as Entry),
     Hook("cuMemPoolDestroy", destroy as Entry),
     Hook("cuMemPoolTrimTo", trim_to as Entry),
     Hook("cuMemPoolSetAttribute", set_attribute as Entry),
-    Hook("cuStreamSynchronize", wait_for_stream as Entry),
-    Hook("cuStreamSynchronize_ptsz", wait_for_stream_per_thread as Entry),
-    Hook("cuCtxSynchronize", wait_for_context as Entry),
-    Hook("cuEventSynchronize", wait_for_event as Entry),
 ];
 
 struct Pool {
@@ -112,7 +100,7 @@ pub fn refresh(binding: &'static Binding) {
     }
 }
 
-fn refresh_all() {
+pub fn refresh_all() {
     if ANY.load(Relaxed) {
         bindings().iter().for_each(refresh);
     }
@@ -136,6 +124,26 @@ pub fn trim(binding: &'static Binding) -> bool {
         }
     }
     true
+}
+
+/// From here on pools are looked at.
+pub fn begin() {
+    ANY.store(true, Relaxed);
+}
+
+/// A piece of `bytes` came of a pool, for which `charge` was taken. False: the pool took more than the slice has.
+pub fn add(pool: usize, at: DevicePtr, bytes: u64, charge: Charge, binding: &'static Binding) -> bool {
+    let mut all = pools();
+    let all = all.get_or_insert_default();
+    all.parts.insert(at, Part { pool, bytes });
+    let fresh = || Pool {
+        binding,
+        charge: None,
+        orphaned: false,
+    };
+    let here = all.pools.entry(pool).or_insert_with(fresh);
+    here.absorb(charge);
+    here.settle(pool)
 }
 
 /// Takes a piece out of the books, to be freed.
@@ -171,178 +179,6 @@ pub fn freed(part: Part) {
     }
 }
 
-/// Has `next` allocate from a pool, and zeroes what it gave, in the stream's order.
-fn allocate(
-    pointer: *mut DevicePtr,
-    bytes: usize,
-    pool: Result<usize, Code>,
-    stream: Handle,
-    binding: &'static Binding,
-    next: impl FnOnce() -> Code,
-) -> Code {
-    let pool = match pool {
-        Ok(pool) => pool,
-        Err(code) => return code,
-    };
-    if pointer.is_null() {
-        return INVALID_VALUE;
-    }
-    // Captured, it would become memory that a graph takes at its launch.
-    if captures(stream) {
-        return STREAM_CAPTURE_UNSUPPORTED;
-    }
-    ANY.store(true, Relaxed);
-    refresh(binding);
-    // The worst that may happen is that the pool grows by all of it.
-    let Some(charge) = Charge::take(binding, rounded(bytes as u64)) else {
-        return OUT_OF_MEMORY;
-    };
-    let code = next();
-    if code != SUCCESS {
-        drop(charge);
-        refresh(binding);
-        return code;
-    }
-    // SAFETY: not null; the driver wrote it.
-    let at = unsafe { *pointer };
-    let fits = {
-        let mut all = pools();
-        let all = all.get_or_insert_default();
-        all.parts.insert(
-            at,
-            Part {
-                pool,
-                bytes: rounded(bytes as u64),
-            },
-        );
-        let fresh = || Pool {
-            binding,
-            charge: None,
-            orphaned: false,
-        };
-        let pool_here = all.pools.entry(pool).or_insert_with(fresh);
-        pool_here.absorb(charge);
-        pool_here.settle(pool)
-    };
-    let set: unsafe extern "C" fn(DevicePtr, u8, usize, Handle) -> Code = real!("cuMemsetD8Async");
-    let code = match fits {
-        // SAFETY: memory the driver just gave for this stream, of this size.
-        true => command(stream, Work::Bytes(bytes as u64), || unsafe {
-            set(at, 0, bytes, stream)
-        }),
-        false => OUT_OF_MEMORY,
-    };
-    if code != SUCCESS {
-        let free: unsafe extern "C" fn(DevicePtr, Handle) -> Code = real!("cuMemFreeAsync");
-        // SAFETY: allocated just now, given to nobody.
-        unsafe {
-            free(at, stream);
-            *pointer = 0;
-        }
-        let part = take(at);
-        part.into_iter().for_each(freed);
-        trim(binding);
-    }
-    code
-}
-
-fn of_device(device: i32) -> Result<usize, Code> {
-    let ask: unsafe extern "C" fn(*mut Handle, i32) -> Code = real!("cuDeviceGetMemPool");
-    let mut pool: Handle = std::ptr::null_mut();
-    // SAFETY: room for the answer.
-    match unsafe { ask(&mut pool, device) } {
-        SUCCESS => Ok(pool as usize),
-        code => Err(code),
-    }
-}
-
-/// The hooks that come in two forms: for the default stream, and for the calling thread's.
-macro_rules! in_two_forms {
-    ($($alloc:ident $alloc_name:literal, $from:ident $from_name:literal, $free:ident $free_name:literal,
-       $wait:ident $wait_name:literal, $per_thread:literal;)*) => {$(
-        unsafe extern "C" fn $alloc(pointer: *mut DevicePtr, bytes: usize, stream: Handle) -> Code {
-            let next: unsafe extern "C" fn(*mut DevicePtr, usize, Handle) -> Code = real!($alloc_name);
-            guarded!(UNKNOWN, {
-                let ours = own(stream, $per_thread);
-                match of_stream(ours) {
-                    Ok(binding) => allocate(pointer, bytes, of_device(binding.device), ours, binding, || {
-                        // SAFETY: the caller's own arguments.
-                        unsafe { next(pointer, bytes, stream) }
-                    }),
-                    Err(code) => code,
-                }
-            })
-        }
-
-        unsafe extern "C" fn $from(pointer: *mut DevicePtr, bytes: usize, pool: Handle, stream: Handle) -> Code {
-            type Next = unsafe extern "C" fn(*mut DevicePtr, usize, Handle, Handle) -> Code;
-            let next: Next = real!($from_name);
-            guarded!(UNKNOWN, {
-                let ours = own(stream, $per_thread);
-                match of_stream(ours) {
-                    Ok(binding) => allocate(pointer, bytes, Ok(pool as usize), ours, binding, || {
-                        // SAFETY: the caller's own arguments.
-                        unsafe { next(pointer, bytes, pool, stream) }
-                    }),
-                    Err(code) => code,
-                }
-            })
-        }
-
-        unsafe extern "C" fn $free(pointer: DevicePtr, stream: Handle) -> Code {
-            let next: unsafe extern "C" fn(DevicePtr, Handle) -> Code = real!($free_name);
-            guarded!(UNKNOWN, {
-                let part = take(pointer);
-                // SAFETY: the caller's own arguments.
-                let code = unsafe { next(pointer, stream) };
-                match (code, part) {
-                    (SUCCESS, Some(part)) => freed(part),
-                    (_, Some(part)) => put(pointer, part),
-                    _ => {}
-                }
-                code
-            })
-        }
-
-        unsafe extern "C" fn $wait(stream: Handle) -> Code {
-            let next: unsafe extern "C" fn(Handle) -> Code = real!($wait_name);
-            // SAFETY: the caller's own argument.
-            let code = unsafe { next(stream) };
-            guarded!(UNKNOWN, {
-                refresh_all();
-                code
-            })
-        }
-    )*};
-}
-
-in_two_forms! {
-    alloc "cuMemAllocAsync", alloc_from "cuMemAllocFromPoolAsync", free "cuMemFreeAsync",
-        wait_for_stream "cuStreamSynchronize", false;
-    alloc_per_thread "cuMemAllocAsync_ptsz", alloc_from_per_thread "cuMemAllocFromPoolAsync_ptsz",
-        free_per_thread "cuMemFreeAsync_ptsz", wait_for_stream_per_thread "cuStreamSynchronize_ptsz", true;
-}
-
-unsafe extern "C" fn wait_for_context() -> Code {
-    let next: unsafe extern "C" fn() -> Code = real!("cuCtxSynchronize");
-    // SAFETY: no arguments.
-    let code = unsafe { next() };
-    guarded!(UNKNOWN, {
-        refresh_all();
-        code
-    })
-}
-
-unsafe extern "C" fn wait_for_event(event: Handle) -> Code {
-    let next: unsafe extern "C" fn(Handle) -> Code = real!("cuEventSynchronize");
-    // SAFETY: the caller's own argument.
-    let code = unsafe { next(event) };
-    guarded!(UNKNOWN, {
-        refresh_all();
-        code
-    })
-}
-
 /// A pool of host memory is nobody's charge; one of a device that is not the job's is not made.
 unsafe extern "C" fn create(pool: *mut Handle, properties: *const PoolProps) -> Code {
     let next: unsafe extern "C" fn(*mut Handle, *const PoolProps) -> Code = real!("cuMemPoolCreate");
@@ -367,7 +203,7 @@ unsafe extern "C" fn create(pool: *mut Handle, properties: *const PoolProps) -> 
             // SAFETY: the driver wrote it.
             let handle = unsafe { *pool } as usize;
             pools().get_or_insert_default().pools.insert(handle, fresh);
-            ANY.store(true, Relaxed);
+            begin();
         }
         code
     })

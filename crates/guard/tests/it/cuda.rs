@@ -4,8 +4,11 @@
 pub mod address;
 pub mod cu;
 mod desk;
+pub mod ipc;
+pub mod limit;
 pub mod memory;
 pub mod missing;
+pub mod nvml;
 pub mod pass;
 mod program;
 pub mod share;

@@ -2,7 +2,6 @@
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
-use std::time::Duration;
 
 use tenure_limits::Process;
 
@@ -10,7 +9,7 @@ use super::cu::{Cu, Handle, NOT_SUPPORTED, OUT_OF_MEMORY};
 use super::desk::Desk;
 use crate::bench::{MIB, spec};
 use crate::cu;
-use crate::worker::{Worker, eventually, heard, own, say, setting};
+use crate::worker::setting;
 
 /// This process's slice, seen from beside the front. The seat takes no bytes.
 struct Ledger(Process);
@@ -304,119 +303,4 @@ fn every_way_to_memory_charges_and_credits_exactly() {
     let desk = Desk::new(&[spec(1, 256 * MIB, 500)]);
     desk.run("cuda-paths");
     assert_eq!(desk.bench.device.audit_bytes(1).unwrap(), 0);
-}
-
-/// Part: takes blocks until there are no more, says how many, and stays.
-pub fn allocate() {
-    let cu = Cu::open();
-    let mut blocks = 0;
-    let refused = loop {
-        match cu.alloc(setting("BLOCK") as usize) {
-            Ok(_) => blocks += 1,
-            Err(code) => break code,
-        }
-    };
-    assert_eq!(refused, OUT_OF_MEMORY);
-    say("got", blocks);
-    heard("end");
-}
-
-#[test]
-fn two_processes_share_a_slice_and_a_killed_one_gives_back() {
-    let _turn = crate::bench::turn();
-    let desk = Desk::new(&[spec(1, 256 * MIB, 500), spec(2, 64 * MIB, 500)]);
-    let start = |slice: u64, mib: u64| {
-        let block = ("BLOCK", (mib * MIB).to_string());
-        Worker::start(desk.command(slice, own()), "cuda-allocate", &[block])
-    };
-    let mut first = start(1, 100);
-    assert_eq!(first.line("got").unwrap(), "2");
-    let mut second = start(1, 10);
-    assert_eq!(second.line("got").unwrap(), "5", "what the first left");
-    let mut other = start(2, 10);
-    assert_eq!(other.line("got").unwrap(), "6", "another slice has its own");
-    first.signal("-KILL");
-    eventually("the dead one's bytes return", Duration::from_secs(5), || {
-        desk.bench.device.reap();
-        desk.used(1) == 50 * MIB
-    });
-    let mut third = start(1, 100);
-    assert_eq!(third.line("got").unwrap(), "2");
-}
-
-#[test]
-fn a_context_is_charged_what_it_was_said_to_take() {
-    let _turn = crate::bench::turn();
-    let desk = Desk::new(&[spec(1, 100 * MIB, 500)]);
-    let mut command = desk.command(1, own());
-    command.env("TENURE_GUARD_CUDA_CONTEXT_MIB", "33");
-    let mut worker = Worker::start(command, "cuda-allocate", &[("BLOCK", (10 * MIB).to_string())]);
-    assert_eq!(worker.line("got").unwrap(), "6");
-    assert_eq!(desk.used(1), 93 * MIB);
-    let mut command = desk.command(1, own());
-    command.env("TENURE_GUARD_CUDA_CONTEXT_MIB", "33");
-    let (code, said) = Worker::start(command, "cuda-allocate", &[("BLOCK", "1".to_owned())]).end();
-    assert_ne!(code, Some(0), "no room for a second context");
-    assert!(said.contains("left: 2"), "{said}");
-}
-
-/// Part: what NVML says of the first device.
-pub fn look() {
-    // SAFETY: the driver's constructors are its own business.
-    let nvml = unsafe { libloading::os::unix::Library::new("libnvidia-ml.so.1") }.unwrap();
-    type Init = unsafe extern "C" fn() -> i32;
-    type Get = unsafe extern "C" fn(u32, *mut Handle) -> i32;
-    type Info = unsafe extern "C" fn(Handle, *mut u64) -> i32;
-    // SAFETY: the types of the NVML header, and room for the answers.
-    unsafe {
-        assert_eq!(nvml.get::<Init>(b"nvmlInit_v2").unwrap()(), 0);
-        let mut device = null_mut();
-        assert_eq!(
-            nvml.get::<Get>(b"nvmlDeviceGetHandleByIndex_v2").unwrap()(0, &mut device),
-            0
-        );
-        let mut one = [0u64; 3];
-        assert_eq!(
-            nvml.get::<Info>(b"nvmlDeviceGetMemoryInfo").unwrap()(device, one.as_mut_ptr()),
-            0
-        );
-        let mut two = [0x0200_0028, 0, 0, 0, 0];
-        assert_eq!(
-            nvml.get::<Info>(b"nvmlDeviceGetMemoryInfo_v2").unwrap()(device, two.as_mut_ptr()),
-            0
-        );
-        assert_eq!([two[1], two[3], two[4]], one, "both forms say the same");
-        let mut other = null_mut();
-        assert_eq!(
-            nvml.get::<Get>(b"nvmlDeviceGetHandleByIndex_v2").unwrap()(1, &mut other),
-            0
-        );
-        let code = nvml.get::<Info>(b"nvmlDeviceGetMemoryInfo").unwrap()(other, one.clone().as_mut_ptr());
-        assert_eq!(code, 4, "a device that is not the job's tells nothing");
-        say("nvml", format!("{} {} {}", one[0], one[1], one[2]));
-    }
-}
-
-#[test]
-fn nvml_shows_the_slice() {
-    let _turn = crate::bench::turn();
-    let desk = Desk::new(&[spec(1, 256 * MIB, 500)]);
-    let mut holder = Worker::start(
-        desk.command(1, own()),
-        "cuda-allocate",
-        &[("BLOCK", (100 * MIB).to_string())],
-    );
-    assert_eq!(holder.line("got").unwrap(), "2");
-    for device in ["0:0", "uuid:10111213-1415-1617-1819-1a1b1c1d1e1f"] {
-        let mut command = desk.command(1, own());
-        command
-            .env("TENURE_GUARD_DEVICE", device)
-            .env("TENURE_CUDA_DOUBLE_DEVICES", "2");
-        let mut worker = Worker::start(command, "nvml", &[]);
-        let expected = format!("{} {} {}", 256 * MIB, 56 * MIB, 200 * MIB);
-        match worker.line("nvml") {
-            Some(found) => assert_eq!(found, expected),
-            None => panic!("{}", worker.end().1),
-        }
-    }
 }
