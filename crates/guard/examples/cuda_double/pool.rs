@@ -164,7 +164,9 @@ exports! {
         code(allocate(to, bytes, Some(pool as usize)))
     }
     cuMemFreeAsync(at: u64, stream: Handle) { free_in_order(at, stream) }
-    cuMemFreeAsync_ptsz(at: u64, stream: Handle) { free_in_order(at, stream) }
+    cuMemFreeAsync_ptsz(at: u64, stream: Handle) {
+        free_in_order(at, if stream.is_null() { 2 as Handle } else { stream })
+    }
     cuMemPoolCreate(to: *mut Handle, properties: *const Properties) {
         let made = given(properties)
             .ok_or(INVALID_VALUE)

@@ -2,7 +2,7 @@
 //! looked up at once; and their queues.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_char, c_void};
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::abi::{
@@ -22,9 +22,6 @@ use crate::jump::{Entry, Hook};
 
 pub const CREATE: &[Hook] = &[Hook("vkCreateDevice", create as Entry)];
 pub const HOOKS: &[Hook] = &[Hook("vkDestroyDevice", destroy as Entry)];
-
-/// Told of by the layer itself; no driver needs to be told that it is used.
-const BUDGET: &CStr = c"VK_EXT_memory_budget";
 
 /// A device, what lies behind it, and what the layer keeps of it.
 pub struct Device {
@@ -78,8 +75,6 @@ unsafe extern "system" fn create(
                 return ERROR_INITIALIZATION_FAILED;
             };
             let mut wanted = *info;
-            let names = without_budget(&wanted);
-            (wanted.extensions, wanted.extension_count) = (names.as_ptr(), names.len() as u32);
             let families = families(&instance, physical);
             let queues = queue::choose(slice(wanted.queues, wanted.queue_count), &families);
             wanted.queues = queues.wanted.as_ptr();
@@ -118,18 +113,6 @@ unsafe fn slice<'a, T>(list: *const T, count: u32) -> &'a [T] {
         // SAFETY: as promised.
         false => unsafe { std::slice::from_raw_parts(list, count as usize) },
     }
-}
-
-/// # Safety
-/// The list of extensions is as long as it says, of C strings.
-unsafe fn without_budget(info: &DeviceCreateInfo) -> Vec<*const c_char> {
-    // SAFETY: as promised.
-    let names = unsafe { slice(info.extensions, info.extension_count) };
-    // SAFETY: C strings, as promised.
-    let kept = names
-        .iter()
-        .filter(|name| unsafe { CStr::from_ptr(**name) } != BUDGET);
-    kept.copied().collect()
 }
 
 /// # Safety
