@@ -39,6 +39,8 @@ pub fn paths() {
     vk.free(half);
     elsewhere(&vk, &ledger);
     dedicated(&vk, &ledger);
+    waited_for(&vk);
+    assert_eq!(ledger.used_bytes(), 0);
     // A program may ask for budgets by their extension, which the driver need not have.
     vk!(vk, "vkDestroyDevice", (), vk.device => Handle, null() => *const std::ffi::c_void);
     vk.make_device(&[c"VK_EXT_memory_budget".as_ptr()]).unwrap();
@@ -106,6 +108,21 @@ fn dedicated(vk: &Vk, ledger: &Process) {
     vk!(vk, "vkDestroyBuffer", (), vk.device => Handle, buffer => u64, null() => *const std::ffi::c_void);
     vk.free(memory);
     assert_eq!(ledger.used_bytes(), 0);
+}
+
+/// What was submitted is done when the queue has been waited for, and not before.
+fn waited_for(vk: &Vk) {
+    let bytes = 16 * MIB;
+    let (buffer, memory) = vk.buffer(bytes);
+    for round in 1..=3 {
+        let last = 40 * round;
+        assert_eq!(vk.submit(vk.fills(buffer, bytes, last + 1)), 0);
+        vk.wait();
+        let end = vk.mapped(memory, bytes as usize, |all| all[all.len() - 4..].to_vec());
+        assert_eq!(end, last.to_ne_bytes(), "round {round}");
+    }
+    vk!(vk, "vkDestroyBuffer", (), vk.device => Handle, buffer => u64, null() => *const std::ffi::c_void);
+    vk.free(memory);
 }
 
 #[test]

@@ -15,7 +15,7 @@ const BYTES: u64 = 4 * MIB;
 /// Part: submits fills of a buffer, two ahead, and says how many.
 pub fn work() {
     let vk = Vk::open().unwrap();
-    let buffer = vk.buffer(BYTES);
+    let (buffer, _) = vk.buffer(BYTES);
     let commands = [vk.fills(buffer, BYTES, 8), vk.fills(buffer, BYTES, 8)];
     say("ready", "");
     heard("go");

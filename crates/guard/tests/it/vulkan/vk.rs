@@ -112,8 +112,8 @@ impl Vk {
         answer
     }
 
-    /// A buffer bound to new memory of its own.
-    pub fn buffer(&self, bytes: u64) -> u64 {
+    /// A buffer bound to new memory of its own, and the memory.
+    pub fn buffer(&self, bytes: u64) -> (u64, u64) {
         let info = [12u64, 0, 0, bytes, 3, 0, 0];
         let mut buffer = 0;
         let code = vk!(self, "vkCreateBuffer", i32, self.device => Handle, info.as_ptr() => *const u64,
@@ -123,7 +123,7 @@ impl Vk {
         let code = vk!(self, "vkBindBufferMemory", i32, self.device => Handle, buffer => u64, memory => u64,
             0 => u64);
         assert_eq!(code, 0, "vkBindBufferMemory");
-        buffer
+        (buffer, memory)
     }
 
     /// Commands that fill a buffer `times` over.
