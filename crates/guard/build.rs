@@ -18,8 +18,6 @@ fn main() {
         let file = Path::new(&out).join(format!("{front}_stubs.rs"));
         std::fs::write(&file, stubs(&names)).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     }
-    // The double of the driver bears the driver's own name, as the driver does: loaded by a path, it answers to it.
-    println!("cargo:rustc-link-arg-examples=-Wl,-soname,libcuda.so.1");
     println!("cargo:rerun-if-changed=build.rs");
 }
 

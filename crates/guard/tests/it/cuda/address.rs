@@ -1,12 +1,14 @@
 //! `cuGetProcAddress` gives out the guard's functions, whatever they are asked for by.
 
 use std::ffi::{CString, c_char, c_void};
+use std::process::Command;
 use std::ptr::null_mut;
 
 use super::cu::{Cu, Handle};
-use super::desk::Desk;
+use super::desk::{Desk, double};
 use crate::bench::{MIB, layer, spec};
 use crate::cu;
+use crate::worker::{Worker, own};
 
 /// What is asked for, by which version and flags, and whether the guard answers.
 const ASKED: &[(&str, i32, u64, bool)] = &[
@@ -114,11 +116,34 @@ fn what_is_given_out_by_name_is_the_guards() {
     Desk::new(&[spec(1, 256 * MIB, 500)]).run("cuda-address");
 }
 
+/// A driver says in its file what it is called, and the loader gives it to whoever asks for that name later. The
+/// double says nothing, so a file that does stands before it.
 #[test]
 fn loaded_by_its_path_it_still_bears_the_drivers_name() {
     let _turn = crate::bench::turn();
     let desk = Desk::new(&[spec(1, 256 * MIB, 500)]);
-    desk.run("cuda-by-path");
+    let named = desk.bench.dir.path().join("libcuda.so.560");
+    let linked = Command::new("gcc")
+        .args([
+            "-shared",
+            "-x",
+            "c",
+            "/dev/null",
+            "-x",
+            "none",
+            "-Wl,-soname,libcuda.so.1",
+        ])
+        .arg("-Wl,--no-as-needed")
+        .arg(double())
+        .arg("-o")
+        .arg(&named)
+        .status()
+        .unwrap();
+    assert!(linked.success());
+    let mut command = desk.command(1, own());
+    command.env("TENURE_GUARD_CUDA_DRIVER", named);
+    let (code, said) = Worker::start(command, "cuda-by-path", &[]).end();
+    assert_eq!(code, Some(0), "{said}");
 }
 
 /// Part: loads the front by its path, and later the driver by its name.
