@@ -49,7 +49,7 @@ setup-run:
 
 setup-test:
 	@scripts/setup test
-	@scripts/setup-opencl
+	@scripts/setup-devices
 
 # The agent's networks are mounted in its directory, which cannot be removed before they are.
 clean:

@@ -7,6 +7,7 @@
 pub mod broker;
 pub mod cgroup;
 pub mod environment;
+pub mod front;
 pub mod guard;
 pub mod landlock;
 pub mod namespace;

@@ -111,6 +111,9 @@ struct Run {
     /// The guard library; found beside this program if not given
     #[arg(long)]
     guard: Option<PathBuf>,
+    /// Where NVIDIA's libraries lie; looked for in the usual places if not given
+    #[arg(long, value_name = "DIR")]
+    driver_dir: Option<PathBuf>,
     /// How long one kernel of a shared slice may run, in seconds
     #[arg(long, default_value_t = 30)]
     kernel_limit_s: u64,
@@ -219,6 +222,7 @@ fn run_agent(run: Run) -> anyhow::Result<()> {
             warm_seats: run.warm_seats,
             host_dirs: run.host_dirs,
             guard: guard(run.guard)?,
+            fronts: tenure_agent::isolate::front::on_this_host(run.driver_dir.as_deref()),
             broker: Broker::beside_this_program()
                 .inspect_err(|why| tracing::warn!("no device is fenced: {why}"))
                 .ok(),

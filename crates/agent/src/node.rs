@@ -28,6 +28,7 @@ use crate::image::ImageConfig;
 use crate::image::store::Store;
 use crate::isolate::Isolation;
 use crate::isolate::broker::Broker;
+use crate::isolate::front::Front;
 use crate::isolate::network::Networks;
 use crate::isolate::root::HostDir;
 use crate::isolate::user::Users;
@@ -66,6 +67,8 @@ pub struct NodeConfig {
     pub host_dirs: Vec<HostDir>,
     /// The guard library; without it no device is shared.
     pub guard: Option<PathBuf>,
+    /// NVIDIA's libraries that the guard stands for in jobs.
+    pub fronts: Vec<Front>,
     /// What workers are made with; without it no device is fenced.
     pub broker: Option<Broker>,
     /// How long one kernel of a shared slice may run.
@@ -89,6 +92,7 @@ impl Default for NodeConfig {
             warm_seats: 4,
             host_dirs: Vec::new(),
             guard: None,
+            fronts: Vec::new(),
             broker: None,
             kernel_limit: Duration::from_secs(30),
             context_bytes: 640 << 20,

@@ -28,6 +28,8 @@ use crate::telemetry;
 pub struct GuardedSlice {
     pub page: PathBuf,
     pub slice: u64,
+    /// The device's.
+    pub uuid: String,
     pub device: OpenClName,
 }
 
@@ -99,6 +101,7 @@ impl Shares {
                 Ok(page) => slices.push(GuardedSlice {
                     page,
                     slice: order.allocation.0,
+                    uuid: wanted.uuid.clone(),
                     device: name,
                 }),
                 Err(error) => {

@@ -35,6 +35,32 @@ pub fn from_environment() -> Result<Vec<Mapping>, String> {
     )
 }
 
+/// The path in a variable, which must be set.
+pub fn path(name: &str) -> Result<PathBuf, String> {
+    match std::env::var_os(name) {
+        Some(path) if !path.is_empty() => Ok(path.into()),
+        _ => Err(format!("{name} is not set")),
+    }
+}
+
+/// What a CUDA context takes of a device beside what programs ask for, unless the job was told otherwise. Contexts of
+/// current drivers take a hundred to five hundred mebibytes.
+const CONTEXT_MIB: u64 = 256;
+
+/// What a CUDA context is charged.
+pub fn context_bytes() -> Result<u64, String> {
+    let name = "TENURE_GUARD_CUDA_CONTEXT_MIB";
+    let mib = match std::env::var(name) {
+        Err(std::env::VarError::NotPresent) => CONTEXT_MIB,
+        Ok(text) => text
+            .parse()
+            .map_err(|_| format!("{name}: {text:?} is not a number"))?,
+        Err(std::env::VarError::NotUnicode(_)) => return Err(format!("{name} is not text")),
+    };
+    mib.checked_mul(1 << 20)
+        .ok_or(format!("{name}: {mib} MiB is more than there can be"))
+}
+
 fn parse(pages: Option<&str>, slices: Option<&str>, devices: Option<&str>) -> Result<Vec<Mapping>, String> {
     let pages: Vec<&str> = pages.ok_or("TENURE_GUARD_PAGE is not set")?.split(';').collect();
     let slices: Vec<&str> = slices

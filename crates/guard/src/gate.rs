@@ -6,6 +6,7 @@
 
 mod charge;
 mod keeper;
+mod kernel;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -17,6 +18,8 @@ use tenure_limits::{Counter, Error, Lease, Process, Refused, Turn, now_ns};
 
 pub use charge::Measured;
 use charge::Trust;
+pub use keeper::without_signals;
+pub use kernel::Kernel;
 
 /// How far ahead of the device a program may enqueue while nobody else waits.
 const AHEAD_NS: u64 = 20_000_000;

@@ -18,20 +18,10 @@ mod kernel;
 mod layer;
 mod map;
 mod queue;
-mod registry;
 mod svm;
 mod zero;
 
-/// Runs the body of an export; a panic in it answers `$doubt` instead of crossing into the caller.
-macro_rules! guarded {
-    ($doubt:expr, $body:expr) => {
-        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| $body)) {
-            Ok(answer) => answer,
-            Err(_) => $doubt,
-        }
-    };
-}
-pub(crate) use guarded;
+pub(crate) use crate::guarded;
 
 /// The next function behind this layer by its name, as a value of the function type expected.
 macro_rules! next {

@@ -1,10 +1,11 @@
 //! What stands between a job and its slices: the guard library and the pages of its devices, shown to the job
-//! under short paths, and the variables that make an OpenCL loader take them up.
+//! under short paths, and the variables that make loaders take them up.
 
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::front::{self, Front};
 use super::root::{Bound, TENURE_DIR};
 use crate::share::GuardedSlice;
 
@@ -45,7 +46,8 @@ pub fn probe(library: &Path) -> i32 {
     let wrong = || {
         // SAFETY: the library's start-up code runs, in a process that does nothing else.
         let library = unsafe { libloading::Library::new(library) }.map_err(|error| error.to_string())?;
-        for symbol in ["clGetLayerInfo", "clInitLayer"] {
+        let fronts = ["cuInit", "nvmlInit_v2", "vkNegotiateLoaderLayerInterfaceVersion"];
+        for symbol in ["clGetLayerInfo", "clInitLayer"].into_iter().chain(fronts) {
             // SAFETY: only looked up, never called.
             unsafe { library.get::<*const ()>(symbol) }.map_err(|_| format!("it has no {symbol}"))?;
         }
@@ -74,6 +76,12 @@ pub fn probe(library: &Path) -> i32 {
 pub struct Guard {
     pub library: PathBuf,
     pub slices: Vec<GuardedSlice>,
+    /// Libraries the guard stands for in the job's tree.
+    #[serde(default)]
+    pub fronts: Vec<Front>,
+    /// The directory that names the guard to Vulkan loaders.
+    #[serde(default)]
+    pub vulkan: Option<PathBuf>,
 }
 
 impl Guard {
@@ -89,7 +97,14 @@ impl Guard {
             to: page(number),
             writable: true,
         });
-        std::iter::once(library).chain(pages).collect()
+        let fronts = self.fronts.iter().flat_map(|front| front.bound(&self.library));
+        let vulkan = self.vulkan.iter().map(|dir| Bound {
+            from: dir.clone(),
+            to: front::VULKAN_DIR.into(),
+            writable: false,
+        });
+        let library = std::iter::once(library);
+        library.chain(pages).chain(fronts).chain(vulkan).collect()
     }
 
     /// The variables, for a job with a tree of its own or with the host's.
@@ -108,7 +123,7 @@ impl Guard {
                 .display()
                 .to_string()
         };
-        [
+        let mut variables: Vec<(String, String)> = [
             (
                 "OPENCL_LAYERS",
                 shown(&self.library, Path::new(TENURE_DIR).join(LIBRARY)),
@@ -118,13 +133,27 @@ impl Guard {
                 list(&|number, slice| shown(&slice.page, page(number))),
             ),
             ("TENURE_GUARD_SLICE", list(&|_, slice| slice.slice.to_string())),
-            (
-                "TENURE_GUARD_DEVICE",
-                list(&|_, slice| format!("{}:{}", slice.device.platform, slice.device.index)),
-            ),
+            ("TENURE_GUARD_DEVICE", list(&|_, slice| selector(slice))),
         ]
         .map(|(name, value)| (name.to_owned(), value))
-        .into()
+        .into();
+        if own_tree {
+            variables.extend(self.fronts.iter().map(Front::variable));
+            variables.extend(self.vulkan.iter().flat_map(|_| front::vulkan_variables()));
+        }
+        variables
+    }
+}
+
+/// Which of the driver's devices: by its UUID where it has one that every front knows, else by OpenCL's name.
+fn selector(slice: &GuardedSlice) -> String {
+    match slice
+        .uuid
+        .strip_prefix("GPU-")
+        .or(slice.uuid.strip_prefix("MIG-"))
+    {
+        Some(uuid) => format!("uuid:{uuid}"),
+        None => format!("{}:{}", slice.device.platform, slice.device.index),
     }
 }
 

@@ -315,7 +315,10 @@ fn bind_tree(from: &Path, to: &Path, writable: bool) -> io::Result<()> {
 }
 
 fn bind_file(from: &Path, to: &Path, writable: bool) -> io::Result<()> {
-    File::create(to).map_err(|error| said(to, error))?;
+    // What is there already is covered, never opened: it may be a file of the host's.
+    if fs::symlink_metadata(to).is_err() {
+        File::create(to).map_err(|error| said(to, error))?;
+    }
     mount_bind(from, to).map_err(|error| said(from, error))?;
     if writable {
         Ok(())

@@ -132,6 +132,15 @@ impl Node {
             (Some(library), false) => Some(Guard {
                 library: library.clone(),
                 slices,
+                // An image has no driver's files, so there is nothing to stand for.
+                fronts: match image {
+                    None => self.config.fronts.clone(),
+                    Some(_) => Vec::new(),
+                },
+                vulkan: match self.config.fronts.is_empty() {
+                    true => None,
+                    false => Some(self.vulkan()?),
+                },
             }),
             _ => None,
         };

@@ -19,6 +19,7 @@ use tenure_domain::tenancy::policy::{Egress, Network};
 use super::start::make_dir;
 use super::{Node, watch};
 use crate::isolate::broker::{Broker, Brokered, Worker, vendor_file};
+use crate::isolate::front::vulkan_file;
 use crate::isolate::guard::Guard;
 use crate::launch::Launch;
 use crate::record::Record;
@@ -104,7 +105,12 @@ impl Node {
         let launch = Launch {
             order: worker_order,
             user_id: Some(user_id),
-            guard: Some(guard),
+            // Its driver is OpenCL's, with the layer before it; what that driver stands on is its own.
+            guard: Some(Guard {
+                fronts: Vec::new(),
+                vulkan: None,
+                ..guard
+            }),
             brokered: None,
             worker: Some(Worker {
                 program: broker.program.clone(),
@@ -130,12 +136,23 @@ impl Node {
 
     /// The directory that names the small library to OpenCL loaders, alike for all jobs.
     fn vendors(&self) -> io::Result<PathBuf> {
-        let dir = self.dir.root().join("vendors");
+        let (name, text) = vendor_file();
+        self.shown("vendors", name, &text)
+    }
+
+    /// The directory that names the guard to Vulkan loaders, alike for all jobs.
+    pub(super) fn vulkan(&self) -> io::Result<PathBuf> {
+        let (name, text) = vulkan_file();
+        self.shown("vulkan", name, text)
+    }
+
+    /// A directory of one file that jobs may read.
+    fn shown(&self, dir: &str, name: &str, text: &str) -> io::Result<PathBuf> {
+        let dir = self.dir.root().join(dir);
         make_dir(&dir)?;
         fs::set_permissions(&dir, fs::Permissions::from_mode(0o755))?;
-        let (name, text) = vendor_file();
         let file = dir.join(name);
-        if fs::read_to_string(&file).ok().as_deref() != Some(&text) {
+        if fs::read_to_string(&file).ok().as_deref() != Some(text) {
             fs::write(&file, text)?;
             fs::set_permissions(&file, fs::Permissions::from_mode(0o644))?;
         }

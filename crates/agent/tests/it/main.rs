@@ -4,6 +4,7 @@ mod bench;
 mod confine;
 mod conform;
 mod fence;
+mod front;
 mod hotplug;
 mod image;
 mod interact;

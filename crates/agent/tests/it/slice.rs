@@ -19,7 +19,7 @@ pub fn opencl_dir() -> PathBuf {
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/opencl"),
     }
     .canonicalize()
-    .expect("scripts/setup-opencl makes it")
+    .expect("scripts/setup-devices makes it")
 }
 
 /// An agent whose jobs are shown the Python environment with its OpenCL programs.

@@ -24,7 +24,7 @@ impl Vendor {
             Vendor::Intel => "intel",
         };
         let vendors = opencl_dir().join("vendors").join(name);
-        assert!(vendors.is_dir(), "{name}: scripts/setup-opencl installs it");
+        assert!(vendors.is_dir(), "{name}: scripts/setup-devices installs it");
         command
             .env("POCL_MEMORY_LIMIT", "4")
             .env("POCL_DEVICES", "pthread")
@@ -39,7 +39,7 @@ impl Vendor {
     }
 }
 
-/// Where `scripts/setup-opencl` puts what it installs.
+/// Where `scripts/setup-devices` puts what it installs.
 pub fn opencl_dir() -> PathBuf {
     match std::env::var_os("TENURE_OPENCL_DIR") {
         Some(dir) => dir.into(),

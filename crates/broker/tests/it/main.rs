@@ -1,5 +1,5 @@
 //! Programs through the broker on real OpenCL implementations: PoCL always, Intel's CPU runtime where
-//! `scripts/setup-opencl` has put it.
+//! `scripts/setup-devices` has put it.
 
 // `call!` exists to call C functions on values the tests made.
 #![allow(clippy::macro_metavars_in_unsafe)]

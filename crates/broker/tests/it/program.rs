@@ -15,7 +15,7 @@ struct Ran {
 
 fn run(command: &mut Command) -> Ran {
     let output = command.output().unwrap_or_else(|error| {
-        panic!("{command:?}: {error}; scripts/setup-opencl installs it");
+        panic!("{command:?}: {error}; scripts/setup-devices installs it");
     });
     let text = format!(
         "{}{}",

@@ -87,7 +87,7 @@ impl Keeper {
 }
 
 /// Starts a thread with all signals blocked: the program's handlers must not run on it.
-fn without_signals<T>(work: impl FnOnce() -> T) -> T {
+pub fn without_signals<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: plain signal-set calls on live locals; the old mask is restored before returning.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();

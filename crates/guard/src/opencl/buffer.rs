@@ -10,8 +10,8 @@ use super::allocation::Allocation;
 use super::bind::GetInfo;
 use super::context::{context, nothing};
 use super::layer::{Entry, Hook};
-use super::registry::Registry;
 use super::{device, guarded, next, zero};
+use crate::registry::Registry;
 
 pub const HOOKS: &[Hook] = &[
     Hook("clGetMemObjectInfo", get_mem_object_info as Entry),

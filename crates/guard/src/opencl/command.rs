@@ -14,11 +14,10 @@ use super::abi::{
 };
 use super::batch::{Counted, Group};
 use super::bind::value_of;
-use super::kernel::Kernel;
 use super::next;
 use super::queue::{Queue, queue, queues};
-use super::registry::Registry;
-use crate::gate::{Front, Measured};
+use crate::gate::{Front, Kernel, Measured};
+use crate::registry::Registry;
 
 /// Commands estimated shorter than this are counted in groups.
 const WATCHED_NS: u64 = 50_000;

@@ -9,8 +9,8 @@ use super::abi::{
 };
 use super::bind::{Binding, binding, value_of};
 use super::layer::{Entry, Hook};
-use super::registry::Registry;
 use super::{device, guarded, next, zero};
+use crate::registry::Registry;
 
 pub const HOOKS: &[Hook] = &[
     Hook("clCreateContext", create_context as Entry),

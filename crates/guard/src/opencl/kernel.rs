@@ -1,15 +1,14 @@
 //! Kernels: launched through the gate, with an estimate of how long each takes by the size of its launch.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use super::abi::{Handle, KERNEL_REFERENCE_COUNT, OUT_OF_RESOURCES};
 use super::bind::value_of;
 use super::command::{Work, command};
 use super::layer::{Entry, Hook};
-use super::registry::Registry;
 use super::{guarded, next};
+use crate::gate::Kernel;
+use crate::registry::Registry;
 
 pub const HOOKS: &[Hook] = &[
     Hook("clEnqueueNDRangeKernel", enqueue_nd_range_kernel as Entry),
@@ -17,52 +16,12 @@ pub const HOOKS: &[Hook] = &[
     Hook("clReleaseKernel", release_kernel as Entry),
 ];
 
-/// Sizes of launches told apart: powers of two of work items.
-const SIZES: usize = 48;
-
-pub struct Kernel {
-    launched: AtomicBool,
-    /// Which generation of estimates these are.
-    surprises: AtomicU32,
-    /// Zero: not known.
-    estimates_ns: [AtomicU64; SIZES],
-}
-
 static KERNELS: Registry<Kernel> = Registry::new();
 
 fn kernel(handle: Handle) -> Arc<Kernel> {
-    KERNELS.get(handle).unwrap_or_else(|| {
-        KERNELS.set(
-            handle,
-            Kernel {
-                launched: AtomicBool::new(false),
-                surprises: AtomicU32::new(0),
-                estimates_ns: [const { AtomicU64::new(0) }; SIZES],
-            },
-        )
-    })
-}
-
-impl Kernel {
-    /// Whether this is the first launch; true once.
-    pub fn first(&self) -> bool {
-        !self.launched.swap(true, Relaxed)
-    }
-
-    pub fn estimate_ns(&self, size: usize, surprises: u32) -> Option<u64> {
-        if self.surprises.swap(surprises, Relaxed) != surprises {
-            self.estimates_ns
-                .iter()
-                .for_each(|estimate| estimate.store(0, Relaxed));
-        }
-        Some(self.estimates_ns[size].load(Relaxed)).filter(|estimate| *estimate != 0)
-    }
-
-    /// Takes a measurement into the estimate.
-    pub fn learn(&self, size: usize, ns: u64, surprises: u32) {
-        let old = self.estimate_ns(size, surprises).unwrap_or(ns);
-        self.estimates_ns[size].store(((3 * old + ns) / 4).max(1), Relaxed);
-    }
+    KERNELS
+        .get(handle)
+        .unwrap_or_else(|| KERNELS.set(handle, Kernel::default()))
 }
 
 unsafe extern "C" fn enqueue_nd_range_kernel(
@@ -96,8 +55,7 @@ unsafe extern "C" fn enqueue_nd_range_kernel(
                 .iter()
                 .fold(1u64, |all, side| all.saturating_mul(*side as u64)),
         };
-        let size = (u64::BITS - items.leading_zeros()) as usize;
-        let work = Work::Kernel(kernel(handle), size.min(SIZES - 1));
+        let work = Work::Kernel(kernel(handle), Kernel::size_of(items));
         command(queue, work, waits, false, event, |event| {
             // SAFETY: the caller's own arguments.
             unsafe {

@@ -12,8 +12,8 @@ use super::bind::{Binding, GetInfo, binding, value_of};
 use super::command::{Airborne, airborne};
 use super::context::nothing;
 use super::layer::{Entry, Hook};
-use super::registry::Registry;
 use super::{device, guarded, next};
+use crate::registry::Registry;
 
 pub const HOOKS: &[Hook] = &[
     Hook("clCreateCommandQueue", create_queue as Entry),

@@ -8,8 +8,8 @@ use super::allocation::Allocation;
 use super::command::{Work, command};
 use super::context::context;
 use super::layer::{Entry, Hook};
-use super::registry::Registry;
 use super::{guarded, next, zero};
+use crate::registry::Registry;
 
 pub const HOOKS: &[Hook] = &[
     Hook("clSVMAlloc", svm_alloc as Entry),

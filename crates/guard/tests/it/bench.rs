@@ -42,11 +42,19 @@ impl Vendor {
     }
 }
 
-/// Where `scripts/setup-opencl` puts what it installs.
+/// Where `scripts/setup-devices` puts what it installs.
 pub fn opencl_dir() -> PathBuf {
     match std::env::var_os("TENURE_OPENCL_DIR") {
         Some(dir) => dir.into(),
         None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/opencl"),
+    }
+}
+
+/// Where it puts what the CUDA front and the Vulkan layer are tried with.
+pub fn devices_dir() -> PathBuf {
+    match std::env::var_os("TENURE_DEVICES_DIR") {
+        Some(dir) => dir.into(),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/devices"),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The OpenCL layer on real OpenCL implementations: PoCL always, Intel's CPU runtime and rusticl where
-//! `scripts/setup-opencl` has put them, and programs nobody here wrote.
+//! `scripts/setup-devices` has put them; the CUDA front on a double of the driver; the
+//! Vulkan layer on lavapipe; and programs nobody here wrote.
 
 // `call!` exists to call C functions on values the tests made.
 #![allow(clippy::macro_metavars_in_unsafe)]
@@ -8,10 +9,12 @@ mod bench;
 mod cl;
 mod contain;
 mod cost;
+mod cuda;
 mod deny;
 mod info;
 mod memory;
 mod program;
 mod share;
 mod vendor;
+mod vulkan;
 mod worker;

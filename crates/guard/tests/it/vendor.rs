@@ -1,4 +1,4 @@
-//! The same layer on other implementations: Intel's CPU runtime and rusticl, put there by `scripts/setup-opencl`.
+//! The same layer on other implementations: Intel's CPU runtime and rusticl, put there by `scripts/setup-devices`.
 
 use tenure_limits::SliceSpec;
 

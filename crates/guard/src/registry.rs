@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::abi::Handle;
+type Handle = *mut std::ffi::c_void;
 
 /// Handles are addresses, spread well enough by one multiplication.
 #[derive(Default)]
