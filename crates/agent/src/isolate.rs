@@ -6,9 +6,11 @@
 
 pub mod broker;
 pub mod cgroup;
+pub mod dmem;
 pub mod environment;
 pub mod guard;
 pub mod landlock;
+pub mod mps;
 pub mod namespace;
 pub mod network;
 pub mod root;
