@@ -360,3 +360,22 @@ fn tenants_name_whom_they_share_with() {
         "a neighbour that has since said no is asked too"
     );
 }
+
+/// Beside what lies there the next is put where it does the least harm, not where it comes last.
+#[test]
+fn what_is_broken_already_is_filled_first() {
+    let mut card = hopper("h");
+    cut(&mut card).parts = vec![Part {
+        uuid: "MIG-others".into(),
+        profile: "1g.10gb".into(),
+        memory_mib: 9856,
+        placement: Some(Placement { start: 0, size: 1 }),
+    }];
+    let (mut world, ada) = setting(vec![card]);
+    let job = world.submit(ada, spec("j", part(100, 8000), 60)).expect("taken");
+    assert_eq!(part_of(&world, job), Some(("1g.10gb".into(), 1)));
+    let large = world
+        .submit(ada, spec("large", part(400, 30_000), 60))
+        .expect("taken");
+    assert_eq!(part_of(&world, large), Some(("3g.40gb".into(), 4)));
+}
