@@ -5,17 +5,18 @@
 //! OpenCL; `merge` makes one of what several ways found. Deliberately absent: readings that move (telemetry), and
 //! making partitions.
 
-mod amd;
-mod ask;
+pub(crate) mod amd;
+pub(crate) mod ask;
 mod class;
-mod drm;
+pub(crate) mod drm;
+mod floor;
 pub mod host;
 mod intel;
 mod level;
 mod merge;
 pub(crate) mod nvidia;
 mod opencl;
-mod pci;
+pub(crate) mod pci;
 pub mod setting;
 mod uevent;
 pub mod watch;
@@ -32,6 +33,9 @@ use setting::Setting;
 /// Bytes of a driver's text that are kept, as the server takes no more.
 const TEXT_BYTES_MAX: usize = 200;
 
+/// Why an agent that is not root offers no parts.
+pub const PARTS_BY_ROOT: &str = "only root makes parts of devices";
+
 /// A device, and how programs on this node find it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
@@ -40,6 +44,22 @@ pub struct Device {
     pub opencl: Option<OpenClName>,
     /// Device files a program needs to use it; none for a processor.
     pub files: Vec<PathBuf>,
+    /// Who holds programs to their part of its memory from outside, where somebody does.
+    #[serde(default)]
+    pub memory_wall: Option<MemoryWall>,
+    /// Why tenants may not share it, whatever stands between them.
+    #[serde(default)]
+    pub flaw: Option<String>,
+}
+
+/// What limits the device memory of a cgroup's programs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryWall {
+    /// Its driver, told by NVML.
+    Driver,
+    /// The kernel's `dmem` controller, under this name.
+    Dmem { region: String },
 }
 
 impl Device {
@@ -106,6 +126,36 @@ impl Found {
         self.notes.push(format!("fenced: none; {why}"));
     }
 
+    /// Likewise where nobody may make parts.
+    pub fn without_parts(&mut self, why: &str) {
+        for device in &mut self.devices {
+            device.facts.isolation.remove(&Isolation::Partition);
+        }
+        self.notes.push(format!("partition: none; {why}"));
+    }
+
+    /// Devices on which one tenant's jobs share NVIDIA's MPS. Parts have no use for it.
+    pub fn with_mps(&mut self) {
+        for device in &mut self.devices {
+            let facts = &mut device.facts;
+            let whole = facts.isolation.contains_key(&Isolation::Exclusive);
+            if facts.vendor != "NVIDIA" || device.flaw.is_some() || !whole {
+                continue;
+            }
+            let memory = match device.memory_wall {
+                Some(_) => ", and its driver limits device memory outside them",
+                None => "",
+            };
+            let why = format!(
+                "MPS gives each program its part of compute and memory inside one tenant{memory}; a fault of one ends all of that tenant's on the device, and nothing outside limits time"
+            );
+            facts.isolation.insert(Isolation::Guarded, why);
+            if let Some(hardware) = facts.hardware.as_mut() {
+                hardware.one_tenant = true;
+            }
+        }
+    }
+
     /// What the server is told.
     pub fn inventory(&self) -> Inventory {
         Inventory {
@@ -149,6 +199,14 @@ pub fn all(setting: &Setting, host_id: &str) -> Found {
     let served = std::mem::take(&mut by_way[Way::OpenCl as usize]);
     let vendors = by_way.into_iter().flatten().collect();
     found.devices = merge::merge(vendors, served, &mut found.notes);
+    let regions = crate::isolate::dmem::regions(&setting.root);
+    for device in &mut found.devices {
+        let slot = device.slot();
+        let own = slot.and_then(|slot| crate::isolate::dmem::region(&regions, &slot));
+        if let (None, Some(region)) = (&device.memory_wall, own) {
+            device.memory_wall = Some(MemoryWall::Dmem { region });
+        }
+    }
     for device in &mut found.devices {
         level::set(device, &mut found.notes);
     }

@@ -22,6 +22,9 @@ pub fn main() -> i32 {
     if let Some(why) = no_workers {
         found.without_broker(&why);
     }
+    if !isolation.root {
+        found.without_parts(discover::PARTS_BY_ROOT);
+    }
     let mut lines = vec![
         format!("cpu: {} thousandths of a core", found.cpu_milli),
         format!("memory: {} MiB", found.memory_mib),

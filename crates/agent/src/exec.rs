@@ -83,7 +83,7 @@ struct Run {
 }
 
 fn sit(seat: Seat) -> io::Result<()> {
-    let cgroup_name = cgroup_name(&seat);
+    let cgroup_name = Seat::cgroup_name(&seat.cgroup_prefix, std::process::id() as i32);
     let cgroups = seat.cgroups.dirs(&cgroup_name);
     seat.cgroups.make(&cgroup_name)?;
     let launched = prepare(&seat, cgroup_name, &cgroups).and_then(|ready| {
@@ -225,12 +225,6 @@ fn open_poke() -> io::Result<OwnedFd> {
     )?)
 }
 
-/// Unique on this host for good: a process's number may come again, but not at the same tick.
-fn cgroup_name(seat: &Seat) -> String {
-    let pid = std::process::id() as i32;
-    format!("{}{pid}-{}", seat.cgroup_prefix, start_ticks(pid).unwrap_or(0))
-}
-
 impl Run {
     /// Starts the job and stays with it until it has ended.
     fn attend(&mut self, seat: &Seat, ready: Ready, launch: Launch, given: Given) -> io::Result<Phase> {
@@ -250,6 +244,8 @@ impl Run {
             cgroup_name,
         } = ready;
         seat.cgroups.limit(&cgroup_name, limits, &launch.device_files)?;
+        seat.cgroups
+            .limit_device_memory(&cgroup_name, &launch.device_memory)?;
         let own_pids = seat.namespaces.own;
         let mut stderr = Output::new(stderr, &self.dir.join("stderr"), launch.log_bytes_max)?;
         // It may have failed to build its walls, and says so where failures are said.

@@ -6,10 +6,12 @@
 
 pub mod broker;
 pub mod cgroup;
+pub mod dmem;
 pub mod environment;
 pub mod front;
 pub mod guard;
 pub mod landlock;
+pub mod mps;
 pub mod namespace;
 pub mod network;
 pub mod root;

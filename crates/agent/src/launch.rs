@@ -13,7 +13,8 @@ use crate::isolate::broker::{Brokered, Worker};
 use crate::isolate::cgroup::Cgroups;
 use crate::isolate::guard::Guard;
 use crate::isolate::namespace::Namespaces;
-use crate::isolate::root::HostDir;
+use crate::isolate::root::{Bound, HostDir};
+use crate::record::start_ticks;
 
 /// The variable in which a thin parent finds its seat.
 pub const SEAT: &str = "TENURE_SEAT";
@@ -28,6 +29,14 @@ pub struct Seat {
     /// An empty directory to build file trees at.
     pub stage: PathBuf,
     pub host_dirs: Vec<HostDir>,
+}
+
+impl Seat {
+    /// What the cgroups of the seat with this process are called. Unique on this host for good: a process's number may
+    /// come again, but not at the same tick.
+    pub fn cgroup_name(prefix: &str, pid: i32) -> String {
+        format!("{prefix}{pid}-{}", start_ticks(pid).unwrap_or(0))
+    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,6 +54,15 @@ pub struct Launch {
     pub worker: Option<Worker>,
     /// Files of the devices it was given.
     pub device_files: Vec<PathBuf>,
+    /// What the drivers in its processes are told.
+    #[serde(default)]
+    pub variables: Vec<(String, String)>,
+    /// What of the kernel's regions of device memory it may have, in bytes.
+    #[serde(default)]
+    pub device_memory: Vec<(String, u64)>,
+    /// What its devices need in its tree.
+    #[serde(default)]
+    pub bound: Vec<Bound>,
     pub log_bytes_max: u64,
     pub processes_max: u32,
     /// What the job's root is made of; none leaves it the host's.

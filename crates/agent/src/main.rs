@@ -124,6 +124,9 @@ struct Run {
     /// Space set apart for volumes, in bytes; half of what is free here if not said, none for 0
     #[arg(long, value_name = "BYTES")]
     volume_space: Option<u64>,
+    /// Let the jobs of one tenant share an NVIDIA GPU under MPS; the control program, if it is not found by its name
+    #[arg(long, value_name = "PROGRAM", num_args = 0..=1, default_missing_value = tenure_agent::isolate::mps::PROGRAM)]
+    mps: Option<PathBuf>,
     #[command(flatten)]
     images: ImageSettings,
     /// How old a key may become before it is changed, in seconds
@@ -140,6 +143,10 @@ fn main() -> ExitCode {
         Some("discover") => {
             let rest = arguments.by_ref().map(|text| text.to_string_lossy().into_owned());
             Some(tenure_agent::discover::main(rest))
+        }
+        Some("driver") => {
+            let request = arguments.next().unwrap_or_default();
+            Some(tenure_agent::driver::main(&request.to_string_lossy()))
         }
         Some("measure-nvidia") => Some(tenure_agent::telemetry::nvidia::main()),
         Some("probe-guard") => {
@@ -230,6 +237,7 @@ fn run_agent(run: Run) -> anyhow::Result<()> {
             context_bytes: run.context_mib << 20,
             images: run.images.config(),
             volume_space: run.volume_space,
+            mps: run.mps,
             ..NodeConfig::default()
         },
         channel: ChannelConfig {

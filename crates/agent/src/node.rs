@@ -4,10 +4,12 @@
 //! who asks (`channel.rs`) and the run itself (`exec.rs`).
 
 mod adopt;
+mod part;
 mod release;
 mod seat;
 mod start;
 mod wait;
+mod wall;
 mod watch;
 mod worker;
 
@@ -24,16 +26,19 @@ use tokio::sync::watch as watch_channel;
 
 use crate::discover::Found;
 use crate::discover::setting::Setting;
+use crate::driver::Drivers;
 use crate::image::ImageConfig;
 use crate::image::store::Store;
 use crate::isolate::Isolation;
 use crate::isolate::broker::Broker;
 use crate::isolate::front::Front;
+use crate::isolate::mps::Mps;
 use crate::isolate::network::Networks;
 use crate::isolate::root::HostDir;
 use crate::isolate::user::Users;
 use crate::launch::Seat;
 use crate::lease::Lease;
+use crate::part::Parts;
 use crate::record::{Phase, Record};
 use crate::scrub::Scrubs;
 use crate::share::Shares;
@@ -77,6 +82,8 @@ pub struct NodeConfig {
     pub context_bytes: u64,
     /// Bytes set apart for volumes; half of what is free if not said.
     pub volume_space: Option<u64>,
+    /// The control program of NVIDIA's MPS; with it, jobs of one tenant share a device under it.
+    pub mps: Option<PathBuf>,
 }
 
 impl Default for NodeConfig {
@@ -97,6 +104,7 @@ impl Default for NodeConfig {
             kernel_limit: Duration::from_secs(30),
             context_bytes: 640 << 20,
             volume_space: None,
+            mps: None,
         }
     }
 }
@@ -148,6 +156,9 @@ pub struct Node {
     found: Mutex<Arc<Found>>,
     pub shares: Shares,
     pub scrubs: Scrubs,
+    parts: Parts,
+    drivers: Drivers,
+    mps: Option<Mps>,
     pub telemetry: Telemetry,
     watchdog: Watchdog,
     ending: Mutex<()>,
@@ -181,6 +192,16 @@ impl Node {
             erased: watch_channel::Sender::default(),
             shares: Shares::open(dir.root(), config.kernel_limit)?,
             scrubs: Scrubs::open(dir.root())?,
+            mps: match &config.mps {
+                Some(program) => Some(Mps::open(dir.root(), program.clone())?),
+                None => None,
+            },
+            drivers: Drivers(Setting::from_environment()),
+            parts: Parts::open(
+                dir.root(),
+                Box::new(Drivers(Setting::from_environment())),
+                crate::part::AGAIN,
+            )?,
             telemetry: Telemetry::default(),
             watchdog: Watchdog::new(Setting::from_environment().root, config.context_bytes),
             ending: Mutex::default(),
@@ -201,6 +222,8 @@ impl Node {
         adopt::all(&node)?;
         node.clear_slices();
         node.clear_workers();
+        node.clear_parts();
+        node.clear_mps();
         Ok(node)
     }
 
@@ -246,7 +269,10 @@ impl Node {
                 )
             }
             Wish::Release(allocation) => self.release(allocation),
-            Wish::Resize { allocation, devices } => self.shares.resize(allocation, &devices),
+            Wish::Resize { allocation, devices } => {
+                self.shares.resize(allocation, &devices)?;
+                self.limit_anew(allocation, &devices)
+            }
             Wish::GrowVolume { volume, size_mib } => self.volumes.grow(volume, size_mib),
             Wish::EraseVolume(volume) => {
                 // In use it is said again, until it is not.
@@ -322,6 +348,7 @@ impl Node {
             }
         }
         self.shares.withdraw(id);
+        self.parts.remove(id);
         record
     }
 

@@ -98,7 +98,12 @@ pub async fn run(config: RunConfig) -> anyhow::Result<()> {
             loop {
                 tokio::time::sleep(CLEAR).await;
                 let node = node.clone();
-                let _ = tokio::task::spawn_blocking(move || node.clear_slices()).await;
+                let _ = tokio::task::spawn_blocking(move || {
+                    node.clear_slices();
+                    node.clear_parts();
+                    node.clear_mps();
+                })
+                .await;
             }
         }
     });
@@ -186,12 +191,19 @@ async fn look_around(
     let Ok(mut found) = tokio::task::spawn_blocking(move || discover::all(&setting, &host_id)).await else {
         return false;
     };
+    if node.config().mps.is_some() {
+        found.with_mps();
+    }
     if node.config().guard.is_none() {
         found.without_guard("there is no guard library to rely on");
     }
     if let Some(why) = node.no_workers() {
         found.without_broker(&why);
     }
+    if !node.isolation.root {
+        found.without_parts(discover::PARTS_BY_ROOT);
+    }
+    node.hide_parts(&mut found);
     tell_people(&node.found(), &found);
     let whole = !found.incomplete;
     let mut told = found.inventory();

@@ -90,7 +90,8 @@ impl Shares {
     /// without one; one that is given whole may be.
     pub fn admit(&self, order: &Order, found: &Found) -> io::Result<Vec<GuardedSlice>> {
         let mut slices = Vec::new();
-        for wanted in &order.devices {
+        // Hardware limits a part; there is nothing to share out inside it.
+        for wanted in order.devices.iter().filter(|wanted| wanted.part.is_none()) {
             let Some(name) = found
                 .device(&wanted.uuid)
                 .and_then(|device| device.opencl.clone())
@@ -293,6 +294,7 @@ fn present(page: &Page, id: AllocationId, like: &DeviceSlice) -> Option<DeviceSl
         vram_mib: slice.limit_bytes >> 20,
         compute_permille: u16::try_from(slice.weight_per_mille).ok()?,
         capped: slice.cap_per_mille.is_some(),
+        part: None,
     })
 }
 

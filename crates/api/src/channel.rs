@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use tenure_domain::id::{AllocationId, JobId, NodeId, VolumeId};
 use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::schedule::receipt::Receipt;
+use tenure_domain::schedule::hardware::PartChoice;
 use tenure_domain::tenancy::policy::Network;
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::spec::Isolation;
@@ -249,6 +250,9 @@ pub struct DeviceSlice {
     /// Never more than its share, even while the rest of the device is idle.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub capped: bool,
+    /// The part of the device it is, to be made there; none for a share or the whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartChoice>,
 }
 
 /// What a node says of one allocation.

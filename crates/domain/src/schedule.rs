@@ -7,6 +7,7 @@ pub mod admit;
 pub mod allocation;
 pub mod fleet;
 pub mod hardware;
+pub mod part;
 pub mod pass;
 pub mod place;
 pub mod receipt;

@@ -1,15 +1,18 @@
 //! A double of NVIDIA's management library, for tests: `libnvml_double.so`, driven by the JSON file that
 //! `TENURE_NVML_PROFILE` names. It answers as NVML would on the machine described there, faults included.
 //!
-//! Names, numbers and layouts are those of `nvml.h` (`model` holds what devices are made of). Deliberately absent:
-//! everything discovery and telemetry do not ask for, and doing anything.
+//! Names, numbers and layouts are those of `nvml.h` (`model` holds what devices are made of). What is made and set on
+//! it (`instance`, `limit`) is kept in files beside the profile, so that it outlives the process as it would in a
+//! driver. Deliberately absent: everything the agent does not ask for.
 
 mod model;
 
+use std::collections::BTreeMap;
 use std::ffi::{c_char, c_uint, c_ulonglong, c_void};
+use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use model::{MODELS, MigProfile, Model};
 
@@ -23,6 +26,8 @@ const NOT_SUPPORTED: Status = 3;
 const NOT_FOUND: Status = 6;
 const INSUFFICIENT_SIZE: Status = 7;
 const GPU_IS_LOST: Status = 15;
+const IN_USE: Status = 19;
+const INSUFFICIENT_RESOURCES: Status = 23;
 
 /// The machine.
 #[derive(Deserialize)]
@@ -45,6 +50,9 @@ struct Machine {
     /// Memory that no device has.
     #[serde(default)]
     wrong_memory: bool,
+    /// Functions that fail, and how.
+    #[serde(default)]
+    fail: BTreeMap<String, Status>,
 }
 
 #[derive(Deserialize)]
@@ -87,9 +95,12 @@ struct Gauges {
 }
 
 /// A GPU instance, with one compute instance in it or none.
-#[derive(Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Instance {
+    /// Its number on the device; given in the order of a profile that says none.
+    #[serde(default)]
+    id: u32,
     profile: String,
     start: u32,
     #[serde(default)]
@@ -109,10 +120,14 @@ struct Process {
     mib: u64,
 }
 
-fn processes() -> Vec<Process> {
+/// A file beside the profile.
+fn beside(name: &str) -> PathBuf {
     let profile = std::env::var_os("TENURE_NVML_PROFILE").unwrap_or_default();
-    let path = std::path::Path::new(&profile).with_file_name("processes.json");
-    std::fs::read(path)
+    PathBuf::from(profile).with_file_name(name)
+}
+
+fn processes() -> Vec<Process> {
+    std::fs::read(beside("processes.json"))
         .ok()
         .and_then(|bytes| serde_json::from_slice(&bytes).ok())
         .unwrap_or_default()
@@ -140,13 +155,6 @@ impl Gpu {
             .find(|profile| profile.name == instance.profile)
             .expect("an instance has a profile of its model")
     }
-
-    fn given(&self) -> Vec<(usize, &Instance)> {
-        let with_device = self.instances.iter().enumerate();
-        with_device
-            .filter(|(_, instance)| instance.uuid.is_some())
-            .collect()
-    }
 }
 
 static MACHINE: OnceLock<Machine> = OnceLock::new();
@@ -170,17 +178,6 @@ fn device(handle: Handle) -> Result<(&'static Machine, &'static Gpu), Status> {
 
 fn gauges(handle: Handle) -> Result<&'static Gauges, Status> {
     device(handle)?.1.gauges.as_ref().ok_or(NOT_SUPPORTED)
-}
-
-fn instance(handle: Handle) -> Result<(usize, &'static Gpu, &'static Instance), Status> {
-    let (_, gpu) = device(handle)?;
-    let index = (handle as usize >> 16).checked_sub(1).ok_or(INVALID_ARGUMENT)?;
-    let instance = gpu.instances.get(index).ok_or(INVALID_ARGUMENT)?;
-    Ok((index, gpu, instance))
-}
-
-fn inside(handle: Handle, index: usize) -> Handle {
-    (handle as usize & 0xffff | (index + 1) << 16) as Handle
 }
 
 fn hang_if_asked(machine: &Machine, function: &str) {
@@ -242,8 +239,12 @@ macro_rules! exports {
             pub unsafe extern "C" fn $name($($argument: $kind),*) -> Status {
                 if let Ok(machine) = machine() {
                     hang_if_asked(machine, stringify!($name));
+                    if let Some(&status) = machine.fail.get(stringify!($name)) {
+                        return status;
+                    }
                 }
                 // SAFETY: the caller's promise is handed on.
+                #[allow(unused_unsafe)]
                 let answer = (|| -> Result<(), Status> { unsafe { $body } })();
                 answer.err().unwrap_or(SUCCESS)
             }
@@ -288,21 +289,8 @@ pub struct ProfileInfo {
     name: [c_char; 96],
 }
 
-#[repr(C)]
-pub struct InstanceInfo {
-    device: Handle,
-    id: c_uint,
-    profile_id: c_uint,
-    placement: [c_uint; 2],
-}
-
-#[repr(C)]
-pub struct Attributes {
-    engines: [c_uint; 6],
-    instance_slices: c_uint,
-    own_slices: c_uint,
-    memory_mb: c_ulonglong,
-}
+mod instance;
+mod limit;
 
 /// Reads the profile.
 #[unsafe(no_mangle)]
@@ -335,14 +323,21 @@ exports! {
         handle.write((index as usize + 1) as Handle);
         Ok(())
     }
+    nvmlDeviceGetHandleByUUID(uuid: *const c_char, handle: *mut Handle) {
+        let uuid = std::ffi::CStr::from_ptr(uuid).to_bytes();
+        let index = machine()?.devices.iter().position(|gpu| gpu.uuid.as_bytes() == uuid).ok_or(NOT_FOUND)?;
+        device((index + 1) as Handle)?;
+        handle.write((index + 1) as Handle);
+        Ok(())
+    }
     nvmlDeviceGetName(of: Handle, text: *mut c_char, room: c_uint) {
         let (machine, gpu) = device(of)?;
         write_text(machine, gpu.model().product, text, room)
     }
     nvmlDeviceGetUUID(of: Handle, text: *mut c_char, room: c_uint) {
         let (machine, gpu) = device(of)?;
-        let part = instance(of).ok().and_then(|(_, _, instance)| instance.uuid.as_deref());
-        write_text(machine, part.unwrap_or(&gpu.uuid), text, room)
+        let part = instance::of(of).ok().and_then(|(_, instance)| instance.uuid);
+        write_text(machine, part.as_deref().unwrap_or(&gpu.uuid), text, room)
     }
     nvmlDeviceGetMemoryInfo(of: Handle, memory: *mut [c_ulonglong; 3]) {
         let (machine, gpu) = device(of)?;
@@ -464,27 +459,6 @@ exports! {
         count.write(if machine.wrong_counts { u32::MAX } else if gpu.mig { 7 } else { 0 });
         Ok(())
     }
-    nvmlDeviceGetMigDeviceHandleByIndex(of: Handle, index: c_uint, handle: *mut Handle) {
-        let (_, gpu) = device(of)?;
-        let (at, _) = *gpu.given().get(index as usize).ok_or(NOT_FOUND)?;
-        handle.write(inside(of, at));
-        Ok(())
-    }
-    nvmlDeviceGetGpuInstanceId(of: Handle, id: *mut c_uint) {
-        id.write(instance(of)?.0 as c_uint + 1);
-        Ok(())
-    }
-    nvmlDeviceGetAttributes_v2(of: Handle, attributes: *mut Attributes) {
-        let (_, gpu, instance) = instance(of)?;
-        let profile = gpu.profile_of(instance);
-        attributes.write(Attributes {
-            engines: [0; 6],
-            instance_slices: profile.slices,
-            own_slices: instance.slices.unwrap_or(profile.slices),
-            memory_mb: profile.memory_mib,
-        });
-        Ok(())
-    }
     nvmlDeviceGetGpuInstanceProfileInfoV(of: Handle, kind: c_uint, info: *mut ProfileInfo) {
         let (_, gpu) = device(of)?;
         if !gpu.mig {
@@ -510,22 +484,5 @@ exports! {
         let profile = gpu.model().mig.iter().find(|profile| profile.id == id).ok_or(INVALID_ARGUMENT)?;
         let places = profile.starts.iter().map(|start| [*start, profile.size]);
         write_list(machine, places.collect(), list, count)
-    }
-    nvmlDeviceGetGpuInstances(of: Handle, id: c_uint, list: *mut Handle, count: *mut c_uint) {
-        let (machine, gpu) = device(of)?;
-        let every = gpu.instances.iter().enumerate();
-        let of_kind = every.filter(|(_, instance)| gpu.profile_of(instance).id == id);
-        write_list(machine, of_kind.map(|(at, _)| inside(of, at)).collect(), list, count)
-    }
-    nvmlGpuInstanceGetInfo(of: Handle, info: *mut InstanceInfo) {
-        let (at, gpu, instance) = instance(of)?;
-        let profile = gpu.profile_of(instance);
-        info.write(InstanceInfo {
-            device: (of as usize & 0xffff) as Handle,
-            id: at as c_uint + 1,
-            profile_id: profile.id,
-            placement: [instance.start, profile.size],
-        });
-        Ok(())
     }
 }

@@ -76,6 +76,19 @@ pub const MODELS: &[Model] = &[
         mig: EIGHTY,
     },
     Model {
+        name: "A30",
+        product: "NVIDIA A30",
+        memory_mib: 24_576,
+        capability: (8, 0),
+        mig: &[
+            profile("1g.6gb", (0, 14), 1, 4, 5952, &[0, 1, 2, 3], 1),
+            profile("2g.12gb", (1, 5), 2, 2, 11_968, &[0, 2], 2),
+            profile("4g.24gb", (3, 0), 4, 1, 24_000, &[0], 4),
+            profile("1g.6gb+me", (7, 21), 1, 1, 5952, &[0, 1, 2, 3], 1),
+            profile("2g.12gb+me", (8, 6), 2, 1, 11_968, &[0, 2], 2),
+        ],
+    },
+    Model {
         name: "L40S",
         product: "NVIDIA L40S",
         memory_mib: 46_068,

@@ -3,10 +3,12 @@
 //! Formats: the kernel's documentation, `gpu/amdgpu/driver-misc`, `gpu/amdgpu/process-isolation` and `amdgpu/xgmi`; a
 //! device's parts and links stand in the topology below `/sys/class/kfd` (`kfd`). Drivers are not loaded.
 
-mod kfd;
+pub(crate) mod kfd;
 
 use tenure_domain::schedule::fleet::GpuFacts;
-use tenure_domain::schedule::hardware::{Hardware, Link, LinkPath, Part, Partitioning};
+use tenure_domain::schedule::hardware::{
+    Hardware, Link, LinkPath, Part, PartProfile, Partitioning, Placement,
+};
 
 use super::drm::{self, Card};
 use super::pci::PciBus;
@@ -81,6 +83,7 @@ fn device(
     let model = drm::text(&dir.join("product_name"))
         .or_else(|| known.map(|(_, name)| (*name).to_owned()))
         .unwrap_or_else(|| format!("AMD GPU {:#06x}", card.model));
+    let vram_mib = drm::number(&dir.join("mem_info_vram_total")).unwrap_or(0) >> 20;
     let nodes: Vec<&kfd::Gpu> = topology.of(card.pci).collect();
     let mut render: Vec<u32> = nodes.iter().filter_map(|node| node.render_minor).collect();
     render.extend(&card.render);
@@ -96,7 +99,7 @@ fn device(
             vendor: "AMD".to_owned(),
             class: class::amd(&model).into(),
             model,
-            vram_mib: drm::number(&dir.join("mem_info_vram_total")).unwrap_or(0) >> 20,
+            vram_mib,
             isolation: Default::default(),
             hardware: Some(Box::new(Hardware {
                 pci: Some(card.pci.to_string()),
@@ -104,17 +107,20 @@ fn device(
                 driver: Some(drm::driver(setting, &card.driver)),
                 architecture: nodes.iter().find_map(|node| node.architecture()),
                 ecc: None,
-                partitioning: partitioning(card, uuid, &nodes),
+                partitioning: partitioning(card, uuid, vram_mib, &nodes),
                 links,
+                one_tenant: false,
             })),
         },
         opencl: None,
         files,
+        memory_wall: None,
+        flaw: None,
     }
 }
 
 /// How the compute units, and how the memory, are divided; none for a chip that is always in one piece.
-fn partitioning(card: &Card, uuid: &str, nodes: &[&kfd::Gpu]) -> Option<Partitioning> {
+fn partitioning(card: &Card, uuid: &str, vram_mib: u64, nodes: &[&kfd::Gpu]) -> Option<Partitioning> {
     let said = |name: &str| drm::text(&card.device().join(name));
     let compute = said("current_compute_partition")?;
     let available = said("available_compute_partition").unwrap_or_default();
@@ -125,21 +131,54 @@ fn partitioning(card: &Card, uuid: &str, nodes: &[&kfd::Gpu]) -> Option<Partitio
         memory_mib: node.memory_mib,
         placement: None,
     });
+    let modes: Vec<String> = available
+        .split(',')
+        .map(|mode| mode.trim().to_owned())
+        .filter(|mode| !mode.is_empty())
+        .collect();
     Some(Partitioning {
+        profiles: profiles(&modes, vram_mib, nodes),
+        uniform: true,
         mode: memory.map_or_else(|| compute.clone(), |memory| format!("{compute}/{memory}")),
         pending: None,
-        modes: available
-            .split(',')
-            .map(|mode| mode.trim().to_owned())
-            .filter(|mode| !mode.is_empty())
-            .collect(),
+        modes,
         parts: if nodes.len() > 1 {
             parts.collect()
         } else {
             Vec::new()
         },
-        profiles: Vec::new(),
+        ..Partitioning::default()
     })
+}
+
+/// What each mode would cut the device into, counted in its compute dies; none where the driver does not tell how many
+/// it has. The driver holds every part to its share of the memory, in whichever way the memory is interleaved.
+fn profiles(modes: &[String], vram_mib: u64, nodes: &[&kfd::Gpu]) -> Vec<PartProfile> {
+    let dies: u32 = nodes.iter().map(|node| node.dies).sum();
+    let each = modes.iter().zip(0..).filter_map(|(mode, id)| {
+        let count = match mode.as_str() {
+            "SPX" => 1,
+            "DPX" => 2,
+            "TPX" => 3,
+            "QPX" => 4,
+            "CPX" => dies,
+            _ => return None,
+        };
+        if dies == 0 || count == 0 || !dies.is_multiple_of(count) {
+            return None;
+        }
+        let size = dies / count;
+        let starts = (0..count).map(|part| part * size);
+        Some(PartProfile {
+            name: mode.clone(),
+            id,
+            memory_mib: vram_mib / u64::from(count),
+            slices: size,
+            count,
+            placements: starts.map(|start| Placement { start, size }).collect(),
+        })
+    });
+    each.collect()
 }
 
 fn path(card: &Card, other: &Card, topology: &Topology, bus: &PciBus) -> LinkPath {

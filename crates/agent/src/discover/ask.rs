@@ -61,8 +61,16 @@ pub fn answer(way: &str, setting: &Setting, host_id: &str) -> Result<String, Str
 
 /// The agent's side.
 pub fn ask(way: Way, setting: &Setting, host_id: &str) -> io::Result<Answer> {
+    Ok(serde_json::from_slice(&child(
+        &["discover", way.word(), host_id],
+        setting,
+    )?)?)
+}
+
+/// What a child of this program says that does something with a driver; its error is what it said instead.
+pub(crate) fn child(arguments: &[&str], setting: &Setting) -> io::Result<Vec<u8>> {
     let mut child = Command::new(crate::PROGRAM)
-        .args(["discover", way.word(), host_id])
+        .args(arguments)
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .env("HOME", "/nonexistent")
@@ -98,12 +106,12 @@ pub fn ask(way: Way, setting: &Setting, host_id: &str) -> io::Result<Answer> {
     if !status.success() {
         let why = String::from_utf8_lossy(&text).trim().to_owned();
         return Err(io::Error::other(if why.is_empty() {
-            format!("discovery ended with {status}")
+            format!("it ended with {status}")
         } else {
             why
         }));
     }
-    Ok(serde_json::from_slice(&text)?)
+    Ok(text)
 }
 
 /// A process in the driver may not die at once: a thread waits for that, and nobody for the thread.

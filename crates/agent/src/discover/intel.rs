@@ -94,6 +94,8 @@ pub fn device(
         },
         opencl: None,
         files,
+        memory_wall: None,
+        flaw: None,
     }
 }
 

@@ -5,7 +5,7 @@
 use tenure_domain::schedule::hardware::Partitioning;
 use tenure_domain::workload::spec::Isolation;
 
-use super::Device;
+use super::{Device, MemoryWall};
 
 /// The modes of a GPU that NVIDIA's MIG can cut.
 pub const MIG: &str = "mig";
@@ -44,10 +44,15 @@ pub fn set(device: &mut Device, notes: &mut Vec<String>) {
                 Isolation::Exclusive,
                 "given whole: no other slice is given on it".to_owned(),
             ));
-            if let Some(how) = partitioning {
-                let why = format!("it is in one piece (mode {})", how.mode);
-                missing(Isolation::Partition, &why);
+            match partitioning {
+                Some(how) if how.uniform && !how.profiles.is_empty() => given.push(cut_on_demand(how)),
+                Some(how) => {
+                    let why = format!("it is in one piece (mode {})", how.mode);
+                    missing(Isolation::Partition, &why);
+                }
+                None => {}
             }
+            let walled = device.memory_wall.as_ref().map(by_wall);
             if device.opencl.is_some() {
                 given.push((
                     Isolation::Fenced,
@@ -55,8 +60,19 @@ pub fn set(device: &mut Device, notes: &mut Vec<String>) {
                 ));
                 given.push((
                     Isolation::Guarded,
-                    "slices are kept apart inside the job's process only: nothing outside it limits device memory or compute".to_owned(),
+                    match walled {
+                        Some(who) => format!(
+                            "slices are kept apart inside the job's process; outside it {who} limits device memory, and nothing limits compute or time"
+                        ),
+                        None => "slices are kept apart inside the job's process only: nothing outside it limits device memory or compute".to_owned(),
+                    },
                 ));
+            } else if let Some(who) = walled {
+                let why = format!(
+                    "{who} limits device memory outside the job's process; nothing limits compute or time"
+                );
+                missing(Isolation::Fenced, &why);
+                given.push((Isolation::Guarded, why));
             } else {
                 missing(
                     Isolation::Guarded,
@@ -69,16 +85,17 @@ pub fn set(device: &mut Device, notes: &mut Vec<String>) {
                 Isolation::Exclusive,
                 "in MIG mode a program sees one part of it, never the whole",
             );
-            if how.parts.is_empty() {
-                missing(Isolation::Partition, "it is in MIG mode and no part was made yet");
-            } else {
+            let known = how.parts.iter().all(|part| part.placement.is_some());
+            if known && how.profiles.iter().any(|profile| !profile.placements.is_empty()) {
                 given.push((
                     Isolation::Partition,
-                    format!(
-                        "it is cut by MIG into {}, each with compute and memory of its own in hardware",
-                        parts(how)
-                    ),
+                    "made by MIG for the job, with compute and memory of its own in hardware".to_owned(),
                 ));
+            } else {
+                missing(
+                    Isolation::Partition,
+                    "it is in MIG mode and does not say where parts lie and may lie",
+                );
             }
         }
         Cut::Parts(how) => {
@@ -89,21 +106,39 @@ pub fn set(device: &mut Device, notes: &mut Vec<String>) {
                     parts(how)
                 ),
             ));
-            given.push((
-                Isolation::Partition,
-                format!(
-                    "in mode {} it is cut into {}, each with compute units of its own and held to its part of the memory by the kernel driver",
-                    how.mode,
-                    parts(how)
-                ),
-            ));
+            given.push(cut_on_demand(how));
             missing(
                 Isolation::Guarded,
                 "a program sees its parts side by side, and the guard counts one device",
             );
         }
     }
+    if let Some(flaw) = &device.flaw {
+        let (kept, lost): (Vec<_>, Vec<_>) = given
+            .into_iter()
+            .partition(|(level, _)| *level == Isolation::Exclusive);
+        given = kept;
+        for (level, _) in lost {
+            notes.push(format!("{title}: not {}, as {flaw}", level.as_str()));
+        }
+    }
     device.facts.isolation = given.into_iter().collect();
+}
+
+/// Of a device whose mode cuts all of it.
+fn cut_on_demand(how: &Partitioning) -> (Isolation, String) {
+    let why = format!(
+        "a part of it in the mode that is asked for (now {}), with compute units of its own and held to its part of the memory by the kernel driver",
+        how.mode
+    );
+    (Isolation::Partition, why)
+}
+
+fn by_wall(wall: &MemoryWall) -> &'static str {
+    match wall {
+        MemoryWall::Driver => "its driver",
+        MemoryWall::Dmem { .. } => "the kernel",
+    }
 }
 
 fn parts(how: &Partitioning) -> String {

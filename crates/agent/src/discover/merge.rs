@@ -96,6 +96,8 @@ mod tests {
                 index,
             }),
             files: Vec::new(),
+            memory_wall: None,
+            flaw: None,
         }
     }
 

@@ -6,6 +6,7 @@
 pub(crate) mod library;
 mod link;
 mod mig;
+mod toolkit;
 
 use tenure_domain::schedule::fleet::GpuFacts;
 use tenure_domain::schedule::hardware::Hardware;
@@ -13,10 +14,13 @@ use tenure_domain::schedule::hardware::Hardware;
 use super::ask::Answer;
 use super::pci::{PciAddress, PciBus};
 use super::setting::Setting;
-use super::{Device, class};
+use super::{Device, MemoryWall, class, floor};
+use crate::isolate::cgroup;
 use library::{Failure, Handle, Nvml};
 
 const DEVICES_MAX: u32 = 256;
+/// The first branch of the driver that limits the memory of cgroups.
+const LIMITS_SINCE: u32 = 615;
 
 /// A device that answered.
 struct Gpu {
@@ -47,6 +51,18 @@ pub fn devices(setting: &Setting) -> Result<Answer, String> {
         .driver_version()
         .ok()
         .map(|version| format!("nvidia {version}"));
+    let toolkits = toolkit::wrong(setting);
+    answer.notes.extend(toolkits.iter().cloned());
+    let wrong = nvml.driver_version().ok().and_then(|version| {
+        let why = floor::wrong_driver(&version)?;
+        Some(format!("its driver: {why}"))
+    });
+    let flaw = wrong.or_else(|| toolkits.first().cloned());
+    let walled = nvml.has_memory_limits()
+        && nvml
+            .driver_version()
+            .is_ok_and(|version| floor::branch(&version) >= Some(LIMITS_SINCE))
+        && cgroup::has_version_2(&setting.root);
     let links = link::all(&nvml, &gpus);
     for (gpu, links) in gpus.iter().zip(links) {
         let mut hardware = Hardware {
@@ -59,6 +75,7 @@ pub fn devices(setting: &Setting) -> Result<Answer, String> {
                 .map(|(major, minor)| format!("sm_{major}{minor}")),
             ecc: nvml.ecc_mode(gpu.handle).ok().map(|(current, _)| current),
             partitioning: None,
+            one_tenant: false,
             links,
         };
         hardware.partitioning = mig::partitioning(&nvml, gpu, &mut answer.notes);
@@ -84,6 +101,8 @@ pub fn devices(setting: &Setting) -> Result<Answer, String> {
                 &format!("{} ({})", gpu.name, gpu.uuid),
                 &mut answer.notes,
             ),
+            memory_wall: walled.then_some(MemoryWall::Driver),
+            flaw: flaw.clone(),
         });
     }
     Ok(answer)

@@ -60,6 +60,8 @@ pub fn devices(setting: &Setting, host_id: &str) -> Result<Answer, String> {
                     index: place,
                 }),
                 files: Vec::new(),
+                memory_wall: None,
+                flaw: None,
             });
         }
     }

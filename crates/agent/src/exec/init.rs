@@ -251,6 +251,7 @@ fn finish(seat: &Seat, launch: &Launch, given: Vec<OwnedFd>) -> io::Result<()> {
     let mut bound = launch.guard.as_ref().map(Guard::bound).unwrap_or_default();
     bound.extend(launch.brokered.iter().flat_map(Brokered::bound));
     bound.extend(launch.worker.as_ref().map(Worker::bound));
+    bound.extend(launch.bound.iter().cloned());
     let user_id = launch
         .user_id
         .unwrap_or_else(|| rustix::process::getuid().as_raw());
@@ -311,6 +312,7 @@ pub(super) fn become_job(world: &World<'_>, init: UnixStream, program: &Program<
     let guard = launch.guard.as_ref();
     let mut for_devices = guard.map(|guard| guard.variables(own_tree)).unwrap_or_default();
     for_devices.extend(launch.brokered.iter().flat_map(Brokered::variables));
+    for_devices.extend(launch.variables.iter().cloned());
     let mut variables = environment::of(order, &home, for_devices);
     if let Some(terminal) = &program.terminal {
         variables.retain(|(name, _)| name != "TERM");

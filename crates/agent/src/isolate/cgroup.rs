@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::dmem;
+use crate::discover::setting::Setting;
 use crate::kernel;
 
 const PERIOD_US: u64 = 100_000;
@@ -27,6 +29,20 @@ struct Place {
     /// The v2 tree takes a filter for devices.
     #[serde(default)]
     filter: bool,
+    /// It limits device memory.
+    #[serde(default)]
+    dmem: bool,
+}
+
+/// The tree of version 2 beside controllers of version 1, where device memory is limited there.
+const DMEM: &str = "dmem";
+
+/// Whether jobs have cgroups of version 2 on a host with this root.
+pub fn has_version_2(root: &Path) -> bool {
+    dmem::tree(root).is_some_and(|tree| {
+        let list = fs::read_to_string(tree.join("cgroup.controllers")).unwrap_or_default();
+        list.split_whitespace().any(|one| ["memory", DMEM].contains(&one))
+    })
 }
 
 /// What a job may use.
@@ -41,7 +57,65 @@ impl Cgroups {
     pub fn of_this_host(notes: &mut Vec<String>) -> Cgroups {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        Cgroups::found(&mounts, &own, notes)
+        let mut found = Cgroups::found(&mounts, &own, notes);
+        found.add_device_memory(&Setting::from_environment().root, notes);
+        found
+    }
+
+    /// Takes the controller of device memory in, where the kernel has it.
+    fn add_device_memory(&mut self, root: &Path, notes: &mut Vec<String>) {
+        let Some(tree) = dmem::tree(root).filter(|tree| dmem::is_in(tree)) else {
+            return;
+        };
+        let own = |place: &&mut Place| place.controller.is_none() && place.dir.starts_with(&tree);
+        let added = match self.places.iter_mut().find(own) {
+            Some(place) => {
+                let above = place.dir.parent().unwrap_or(&tree);
+                dmem::share_out(&[above, &place.dir]).map(|()| place.dmem = true)
+            }
+            None => {
+                let dir = tree.join("tenure");
+                let made = fs::create_dir_all(&dir).and_then(|()| dmem::share_out(&[&tree, &dir]));
+                made.map(|()| {
+                    self.places.push(Place {
+                        controller: Some(DMEM.to_owned()),
+                        dir,
+                        filter: false,
+                        dmem: true,
+                    });
+                })
+            }
+        };
+        notes.push(match added {
+            Ok(()) => "cgroups: device memory, of drivers that register it".to_owned(),
+            Err(error) => format!("cgroups: no limit on device memory: {error}"),
+        });
+    }
+
+    /// Where one allocation is in the tree of version 2.
+    pub fn version_2(&self, name: &str) -> Option<PathBuf> {
+        let is_it = |place: &&Place| {
+            place
+                .controller
+                .as_deref()
+                .is_none_or(|controller| controller == DMEM)
+        };
+        self.places.iter().find(is_it).map(|place| place.dir.join(name))
+    }
+
+    /// Sets what the processes there may have of regions of device memory, in bytes.
+    pub fn limit_device_memory(&self, name: &str, regions: &[(String, u64)]) -> io::Result<()> {
+        if regions.is_empty() {
+            return Ok(());
+        }
+        // Fail closed: a slice that nobody holds to its size is none.
+        let place = self.places.iter().find(|place| place.dmem).ok_or_else(|| {
+            io::Error::other("the limit on its device memory cannot be set: the host has no dmem controller")
+        })?;
+        let dir = place.dir.join(name);
+        regions
+            .iter()
+            .try_for_each(|(region, bytes)| dmem::limit(&dir, region, *bytes))
     }
 
     fn found(mounts: &str, own: &str, notes: &mut Vec<String>) -> Cgroups {
@@ -72,6 +146,7 @@ impl Cgroups {
                             controller: None,
                             dir,
                             filter: tried.is_ok(),
+                            dmem: false,
                         }],
                     }
                 }
@@ -88,6 +163,7 @@ impl Cgroups {
                     controller: Some(controller.to_owned()),
                     dir,
                     filter: false,
+                    dmem: false,
                 }),
                 Err(error) => notes.push(format!("cgroups: no {controller} limit: {error}")),
             }

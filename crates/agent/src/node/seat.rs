@@ -104,8 +104,14 @@ impl Seats {
     }
 
     /// Gives a launch to a seat, and what comes with it (`exec.rs` says in which order); its thin parent's process
-    /// number.
-    pub(super) fn launch(&self, dir: &Path, launch: &Launch, given: &[BorrowedFd<'_>]) -> io::Result<u32> {
+    /// number, of which `before` hears first.
+    pub(super) fn launch(
+        &self,
+        dir: &Path,
+        launch: &Launch,
+        given: &[BorrowedFd<'_>],
+        before: &dyn Fn(u32) -> io::Result<()>,
+    ) -> io::Result<u32> {
         let sealed = launch.seal()?;
         let fds: Vec<_> = std::iter::once(sealed.as_fd())
             .chain(given.iter().copied())
@@ -117,6 +123,7 @@ impl Seats {
                 Some(waiting) => (waiting, true),
                 None => (self.make()?, false),
             };
+            before(waiting.pid)?;
             match kernel::send_fds(&waiting.socket, dir.as_os_str().as_bytes(), &fds) {
                 Ok(()) => return Ok(waiting.pid),
                 // It died meanwhile; another will do.

@@ -11,7 +11,8 @@ use tenure_api::channel::{Order, VolumeOrder};
 use tenure_domain::storage::volume::MAX_PER_JOB;
 use tenure_domain::workload::spec::Isolation as Level;
 
-use super::{Node, watch};
+use super::{Node, part, wall, watch};
+use crate::driver::Made;
 use crate::isolate::guard::Guard;
 use crate::launch::{ImageRoot, Launch};
 use crate::record::{Phase, Record};
@@ -57,12 +58,22 @@ impl Node {
         image: Option<ImageRoot>,
     ) -> io::Result<()> {
         let id = order.allocation;
-        match self.spawn(dir, order, image) {
+        let parts = match self.parts.make(&order, &self.found()) {
+            Ok(parts) => parts,
+            Err(why) => return self.end_unwalled(dir, id, &why),
+        };
+        match self.spawn(dir, order, image, &parts) {
             Ok(child) => watch::parent(self, id, child),
+            Err(error) if wall::is_no_wall(&error) => {
+                self.shares.withdraw(id);
+                self.parts.remove(id);
+                self.end_unwalled(dir, id, &error.to_string())
+            }
             Err(error) => {
                 // Nothing was started; a later order finds no trace of this one.
                 self.table.remove(id);
                 self.shares.withdraw(id);
+                self.parts.remove(id);
                 let _ = fs::remove_dir_all(dir);
                 Err(error)
             }
@@ -84,6 +95,9 @@ impl Node {
             }
         }
         let found = self.found();
+        if let Some(why) = self.mps_objection(order, &found) {
+            return Some(why);
+        }
         for slice in &order.devices {
             let Some(device) = found.device(&slice.uuid) else {
                 return Some(format!("device {} is not here", slice.uuid));
@@ -104,6 +118,9 @@ impl Node {
                     slice.uuid
                 ));
             }
+            if let Some(why) = part::objection(order.isolation, slice, device) {
+                return Some(why);
+            }
             if order.isolation == Level::Exclusive && slice.compute_permille < 1000 {
                 return Some(format!("a slice of device {} cannot be exclusive", slice.uuid));
             }
@@ -111,7 +128,13 @@ impl Node {
         None
     }
 
-    fn spawn(self: &Arc<Self>, dir: &Path, order: Order, image: Option<ImageRoot>) -> io::Result<u32> {
+    fn spawn(
+        self: &Arc<Self>,
+        dir: &Path,
+        order: Order,
+        image: Option<ImageRoot>,
+        parts: &[Option<Made>],
+    ) -> io::Result<u32> {
         let user_id = if self.isolation.root {
             Some(
                 self.users
@@ -151,20 +174,30 @@ impl Node {
             }
             (guard, _, _) => (guard, None, None),
         };
-        let devices = order
+        let devices: Vec<_> = order
             .devices
             .iter()
-            .filter(|_| brokered.is_none())
-            .filter_map(|slice| found.device(&slice.uuid));
+            .map(|slice| found.device(&slice.uuid).filter(|_| brokered.is_none()))
+            .collect();
         let network = match &self.networks {
             // Opened here: a seat made ready earlier does not see what was mounted since.
             Some(networks) => Some(fs::File::open(networks.of(&order.tenant, order.network)?)?),
             None => None,
         };
+        let mps = self.join_mps(&order, &found, user_id)?;
+        let mut variables = part::variables(&order, &devices, parts);
+        variables.extend(mps.iter().flat_map(|client| client.variables.clone()));
         // Last of what can fail: a volume is in use from here on.
         let volumes = self.volumes.mounts(&order.volumes, user_id.unwrap_or(0))?;
         let launch = Launch {
-            device_files: devices.flat_map(|device| device.files.clone()).collect(),
+            device_files: part::files(&devices, parts),
+            variables,
+            // What a worker has is limited where the worker is.
+            device_memory: match brokered {
+                None => wall::device_memory(&order, &found),
+                Some(_) => Vec::new(),
+            },
+            bound: mps.map(|client| client.bound).into_iter().collect(),
             order,
             user_id,
             guard,
@@ -180,7 +213,11 @@ impl Node {
             .map(AsFd::as_fd)
             .chain(network.as_ref().map(AsFd::as_fd))
             .collect();
-        self.seats.launch(dir, &launch, &given)
+        let before = |pid| match launch.brokered {
+            None => self.limit_by_driver(&launch.order, &found, pid),
+            Some(_) => Ok(()),
+        };
+        self.seats.launch(dir, &launch, &given, &before)
     }
 }
 

@@ -17,7 +17,7 @@ use tenure_domain::id::AllocationId;
 use tenure_domain::tenancy::policy::{Egress, Network};
 
 use super::start::make_dir;
-use super::{Node, watch};
+use super::{Node, wall, watch};
 use crate::isolate::broker::{Broker, Brokered, Worker, vendor_file};
 use crate::isolate::front::vulkan_file;
 use crate::isolate::guard::Guard;
@@ -116,13 +116,18 @@ impl Node {
                 program: broker.program.clone(),
             }),
             device_files,
+            variables: Vec::new(),
+            device_memory: wall::device_memory(order, &found),
+            bound: Vec::new(),
             log_bytes_max: 1 << 20,
             processes_max: self.config.processes_max,
             image: None,
         };
         let mut given = vec![leash.as_fd(), listener.as_fd()];
         given.extend(network.as_ref().map(AsFd::as_fd));
-        let child = self.seats.launch(&dir, &launch, &given)?;
+        let child = self.seats.launch(&dir, &launch, &given, &|pid| {
+            self.limit_by_driver(order, &found, pid)
+        })?;
         watch::worker(self, order.allocation, child)?;
         Ok((
             Brokered {
@@ -163,6 +168,13 @@ impl Node {
     pub(super) fn worker_cgroup(&self, id: AllocationId) -> Option<PathBuf> {
         let record = Record::read(&self.worker_dir(id)).ok()??;
         record.cgroups.into_iter().next()
+    }
+
+    /// The cgroups of whoever has an allocation's devices: its worker, or the job itself.
+    pub(super) fn processes_of(&self, id: AllocationId) -> Vec<PathBuf> {
+        let worker = Record::read(&self.worker_dir(id)).ok().flatten();
+        let record = worker.or_else(|| self.table.get(id));
+        record.map(|record| record.cgroups).unwrap_or_default()
     }
 
     /// Removes what a worker left; its process, if it lives, is about to end.

@@ -234,6 +234,8 @@ fn found(files: &[&str]) -> Found {
             facts,
             opencl: None,
             files: files.iter().map(Into::into).collect(),
+            memory_wall: None,
+            flaw: None,
         }],
         ..Found::default()
     }

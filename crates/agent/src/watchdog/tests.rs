@@ -56,6 +56,8 @@ impl Bench {
                 facts,
                 opencl: None,
                 files: vec![],
+                memory_wall: None,
+                flaw: None,
             }],
             ..Found::default()
         };

@@ -90,6 +90,7 @@ async fn what_is_not_here_is_not_started() {
         vram_mib: 46_068,
         compute_permille: 1000,
         capped: false,
+        part: None,
     }];
     order.isolation = tenure_domain::workload::spec::Isolation::Exclusive;
     let report = bench.run(order).await;

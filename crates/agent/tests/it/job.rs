@@ -139,6 +139,7 @@ async fn what_cannot_start_says_why() {
         vram_mib: 1,
         compute_permille: 1,
         capped: false,
+        part: None,
     }];
     for (order, word) in [
         (missing, "not found"),

@@ -82,6 +82,20 @@ impl Machine {
         std::fs::write(path, text).unwrap();
     }
 
+    /// A character device, with nothing behind it.
+    pub fn device(&self, path: &str, major: u32, minor: u32) {
+        let path = self.root.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let numbers = [major, minor].map(|number| number.to_string());
+        let made = Command::new("mknod")
+            .arg("-m666")
+            .arg(path)
+            .arg("c")
+            .args(numbers)
+            .status();
+        assert!(made.unwrap().success());
+    }
+
     pub fn remove(&self, path: &str) {
         let path = self.root.path().join(path);
         if path.is_dir() {

@@ -79,7 +79,7 @@ fn models_and_what_they_give() {
 #[test]
 fn mig_parts_and_where_more_may_lie() {
     let machine = Machine::new();
-    machine.nvml(&json!({"driver": "570.86.15", "devices": [
+    machine.nvml(&json!({"driver": "595.71.05", "devices": [
         {"model": "A100-80GB", "uuid": "GPU-cut", "bus": 1, "mig": true, "instances": [
             {"profile": "3g.40gb", "start": 4, "uuid": "MIG-right"},
             {"profile": "1g.10gb", "start": 0, "uuid": "MIG-left"},
@@ -142,15 +142,22 @@ fn mig_parts_and_where_more_may_lie() {
     let at = |start| Placement { start, size: 2 };
     assert_eq!(how.profiles[6].placements, [at(0), at(2), at(4), at(6)]);
     assert_eq!(levels(cut), ["partition"]);
+    let taken: Vec<_> = how
+        .taken
+        .iter()
+        .map(|part| (part.profile.as_str(), part.placement.start))
+        .collect();
+    assert_eq!(taken, [("1g.10gb", 1)]);
     assert!(noted(&found, &["0000:01:00.0", "not exclusive", "MIG"]));
 
     let (empty, how) = partitioning("GPU-empty");
-    assert!(levels(empty).is_empty() && how.parts.is_empty() && how.profiles.len() == 7);
+    assert_eq!(
+        levels(empty),
+        ["partition"],
+        "parts are made when they are asked for"
+    );
+    assert!(how.parts.is_empty() && how.profiles.len() == 7);
     assert_eq!(how.pending.as_deref(), Some("mig off"));
-    assert!(noted(
-        &found,
-        &["0000:02:00.0", "not partition", "no part was made"]
-    ));
 
     let (whole, how) = partitioning("GPU-whole");
     assert_eq!(
@@ -271,6 +278,10 @@ fn texts_without_an_end_and_counts_beyond_their_room() {
         ("3g", None)
     );
     assert!(noted(&found, &["GPU-mad", "not enough room"]));
+    assert!(
+        levels(&found.devices[0]).is_empty(),
+        "no part where others may lie"
+    );
 
     machine.nvml(&profile("endless_texts"));
     let found = machine.found();

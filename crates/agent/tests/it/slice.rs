@@ -47,6 +47,7 @@ pub fn slice(bench: &Bench, vram_mib: u64, compute_permille: u16) -> DeviceSlice
         vram_mib,
         compute_permille,
         capped: false,
+        part: None,
     }
 }
 

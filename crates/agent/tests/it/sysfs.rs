@@ -47,7 +47,7 @@ fn card<'a>(machine: &'a Machine, number: u32, driver: &str, id: (&str, &str), b
 }
 
 /// A node of the compute driver's topology.
-fn kfd_node(machine: &Machine, node: u32, bus: u32, part: u32, render: u32, gib: u64, xgmi_to: &[u32]) {
+pub fn kfd_node(machine: &Machine, node: u32, bus: u32, part: u32, render: u32, gib: u64, xgmi_to: &[u32]) {
     let dir = format!("sys/class/kfd/kfd/topology/nodes/{node}");
     machine.file(&format!("{dir}/gpu_id"), format!("{}\n", 40_000 + node));
     let location = part << 28 | bus << 8;

@@ -119,6 +119,7 @@ impl Case<'_> {
                 gpu: old.gpu,
                 vram_mib,
                 compute_permille,
+                part: None,
             })
         });
         let slices: Vec<Slice> = sized.collect::<Result<_, _>>()?;

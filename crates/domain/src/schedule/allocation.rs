@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::hardware::PartChoice;
 use crate::id::{AllocationId, GpuId, JobId, NodeId};
 use crate::time::Time;
 use crate::workload::spec::Isolation;
@@ -15,6 +16,9 @@ pub struct Slice {
     pub gpu: GpuId,
     pub vram_mib: u64,
     pub compute_permille: u16,
+    /// Where the slice is a part of the device in hardware: which, and where it lies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<PartChoice>,
 }
 
 /// What a job was given, as decided.

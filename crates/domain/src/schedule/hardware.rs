@@ -37,6 +37,9 @@ pub struct Hardware {
     /// For devices that hardware can cut into parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitioning: Option<Partitioning>,
+    /// Shares of it are of one tenant at a time, whoever agreed to what: a fault of one ends all.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_tenant: bool,
     /// The other devices of the node, and how each is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
@@ -61,6 +64,12 @@ pub struct Partitioning {
     /// The kinds of part that may be made, where each part is chosen by itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<PartProfile>,
+    /// What lies on it beside those, that no program could be given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taken: Vec<PartChoice>,
+    /// The mode decides for the whole device: all of its parts are of one kind.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub uniform: bool,
 }
 
 /// One part of a device, with memory and compute of its own.
@@ -76,6 +85,19 @@ pub struct Part {
     /// Where on the device it lies, where the driver tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
+}
+
+/// The part a slice is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct PartChoice {
+    /// Its kind, as the vendor calls it: `3g.40gb`, `CPX`.
+    pub profile: String,
+    /// The driver's number of that kind.
+    pub id: u32,
+    /// Where it lies.
+    pub placement: Placement,
 }
 
 /// A kind of part.
@@ -103,6 +125,17 @@ pub struct PartProfile {
 pub struct Placement {
     pub start: u32,
     pub size: u32,
+}
+
+impl Placement {
+    fn end(self) -> u64 {
+        u64::from(self.start) + u64::from(self.size)
+    }
+
+    /// Whether the two have a slice in common.
+    pub fn overlaps(self, other: Placement) -> bool {
+        u64::from(self.start) < other.end() && u64::from(other.start) < self.end()
+    }
 }
 
 /// The way from one device to another of the same node.
@@ -185,6 +218,7 @@ impl Partitioning {
         if self.parts.len() > PARTS_MAX
             || self.profiles.len() > PROFILES_MAX
             || self.modes.len() > PROFILES_MAX
+            || self.taken.len() > PLACEMENTS_MAX
             || placements.max() > Some(PLACEMENTS_MAX)
         {
             return Err(Refusal::invalid(
@@ -196,6 +230,7 @@ impl Partitioning {
         }
         let parts = self.parts.iter().flat_map(|part| [&part.uuid, &part.profile]);
         let profiles = self.profiles.iter().map(|profile| &profile.name);
+        let profiles = profiles.chain(self.taken.iter().map(|taken| &taken.profile));
         let modes = self.modes.iter().chain(&self.pending).chain([&self.mode]);
         for text in parts.chain(profiles).chain(modes) {
             name::check_text(text, TEXT_MAX, FIELD)?;

@@ -95,7 +95,8 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
     let mut waits_for = Refusal::not_found();
     for place in places(state, owner, spec, VolumeNeeds::of(state, volumes)?)? {
         let vram_mib = place.slices.iter().map(|slice| slice.vram_mib).sum();
-        match admit(state, owner, spec, place.class.as_deref(), vram_mib, at) {
+        let given = place.spec(spec);
+        match admit(state, owner, &given, place.class.as_deref(), vram_mib, at) {
             Err(refusal) => waits_for = refusal,
             Ok(admission) => {
                 let allocation = Allocation {

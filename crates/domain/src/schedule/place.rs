@@ -2,8 +2,11 @@
 //!
 //! Pure: the same state gives the same placement. Nothing here looks at prices or quota.
 
+use std::borrow::Cow;
+
 use super::allocation::Slice;
-use super::fleet::{Gpu, Node, NodeStatus};
+use super::fleet::{Gpu, GpuFacts, Node, NodeStatus};
+use super::part;
 use super::volume::VolumeNeeds;
 use crate::id::{NodeId, TenantId};
 use crate::refusal::{Code, Refusal};
@@ -22,8 +25,24 @@ pub struct Place {
     pub isolation_why: String,
 }
 
+impl Place {
+    /// The job as it is counted and charged here: a part comes with the compute it has, asked for or not.
+    pub fn spec<'a>(&self, asked: &'a JobSpec) -> Cow<'a, JobSpec> {
+        let parts = self.slices.iter().filter(|slice| slice.part.is_some());
+        match parts.map(|slice| slice.compute_permille).max() {
+            Some(given) if given != asked.demand.compute_permille => {
+                let mut spec = asked.clone();
+                spec.demand.compute_permille = given;
+                Cow::Owned(spec)
+            }
+            _ => Cow::Borrowed(asked),
+        }
+    }
+}
+
 /// What the tenants' policies ask of a device shared with others.
 struct Wall {
+    owner: ScopeId,
     tenant: Option<TenantId>,
     at_least: Isolation,
     shares_guarded: bool,
@@ -34,6 +53,7 @@ struct Wall {
 impl Wall {
     fn of(state: &State, owner: ScopeId, demand: &Demand) -> Wall {
         Wall {
+            owner,
             tenant: state.tree.tenant_of(owner),
             at_least: at_least(state, owner, demand),
             shares_guarded: consents(state, owner),
@@ -63,6 +83,14 @@ fn consents(state: &State, owner: ScopeId) -> bool {
         .chain(owner)
         .find_map(|scope| scope.policy.share_guarded)
         .unwrap_or(false)
+}
+
+/// Whether every policy above accepts jobs of this other tenant on a device of ours.
+fn shares_with(state: &State, owner: ScopeId, other: Option<TenantId>) -> bool {
+    state.tree.chain(owner).all(|scope| {
+        let named = scope.policy.share_with.as_ref();
+        named.is_none_or(|tenants| other.is_some_and(|other| tenants.contains(&other)))
+    })
 }
 
 fn allows_class(state: &State, owner: ScopeId, class: &str) -> bool {
@@ -207,16 +235,40 @@ pub(crate) fn vram_wanted(gpu: &Gpu, demand: &Demand) -> u64 {
     }
 }
 
-/// What would be left of the GPU, if it has room for the demand.
-fn room(gpu: &Gpu, demand: &Demand) -> Option<u64> {
-    let share = (1000 - gpu.used_permille).checked_sub(demand.compute_permille.into())?;
-    let free = gpu.facts.vram_mib.saturating_sub(gpu.used_vram_mib);
-    let vram = free.checked_sub(vram_wanted(gpu, demand).max(demand.vram_mib))?;
-    (gpu.present && gpu.quarantine.is_none()).then(|| vram * 1000 / gpu.facts.vram_mib + u64::from(share))
+/// The slice of this GPU that the demand would get now, by room alone.
+fn sliced(state: &State, gpu: &Gpu, demand: &Demand, wall: &Wall) -> Option<Slice> {
+    if !gpu.present || gpu.quarantine.is_some() {
+        return None;
+    }
+    let slice = if offered_now(state, gpu, demand, wall)? == Isolation::Partition {
+        let chosen = part::choose(state, gpu, demand)?;
+        Slice {
+            gpu: gpu.id,
+            vram_mib: chosen.memory_mib,
+            compute_permille: chosen.compute_permille,
+            part: Some(chosen.choice),
+        }
+    } else {
+        Slice {
+            gpu: gpu.id,
+            vram_mib: vram_wanted(gpu, demand),
+            compute_permille: demand.compute_permille,
+            part: None,
+        }
+    };
+    left(gpu, &slice, demand).map(|_| slice)
 }
 
-fn allows_vram(gpu: &Gpu, demand: &Demand, wall: &Wall) -> bool {
-    vram_wanted(gpu, demand).saturating_mul(demand.gpus.into()) <= wall.vram_mib_at_most
+/// What would be left of the GPU beside the slice, if it has room for it.
+fn left(gpu: &Gpu, slice: &Slice, demand: &Demand) -> Option<u64> {
+    let share = (1000 - gpu.used_permille).checked_sub(slice.compute_permille.into())?;
+    let free = gpu.facts.vram_mib.saturating_sub(gpu.used_vram_mib);
+    let vram = free.checked_sub(slice.vram_mib.max(demand.vram_mib))?;
+    Some(vram * 1000 / gpu.facts.vram_mib + u64::from(share))
+}
+
+fn allows_vram(slice: &Slice, demand: &Demand, wall: &Wall) -> bool {
+    slice.vram_mib.saturating_mul(demand.gpus.into()) <= wall.vram_mib_at_most
 }
 
 /// The tightest GPUs of the class on this node, as (what is left, which), if there are enough; and what is left in all.
@@ -230,11 +282,14 @@ fn fit(
 ) -> Option<u64> {
     fitting.clear();
     for (which, gpu) in node.gpus.iter().enumerate() {
-        let Some(left) = room(gpu, demand) else {
+        if *gpu.facts.class != *class {
+            continue;
+        }
+        let Some(slice) = sliced(state, gpu, demand, wall) else {
             continue;
         };
-        if *gpu.facts.class == *class
-            && allows_vram(gpu, demand, wall)
+        if let Some(left) = left(gpu, &slice, demand)
+            && allows_vram(&slice, demand, wall)
             && level(state, gpu, demand, wall).is_some()
         {
             fitting.push((left, which));
@@ -256,38 +311,61 @@ fn on_node(state: &State, node: &Node, class: &str, demand: &Demand, wall: &Wall
     let (isolation, why) = gpus()
         .filter_map(|gpu| level(state, gpu, demand, wall))
         .min_by_key(|(level, _)| *level)?;
-    let slices = gpus().map(|gpu| Slice {
-        gpu: gpu.id,
-        vram_mib: vram_wanted(gpu, demand),
-        compute_permille: demand.compute_permille,
-    });
+    let slices: Vec<Slice> = gpus()
+        .map(|gpu| sliced(state, gpu, demand, wall))
+        .collect::<Option<_>>()?;
+    let kinds: Vec<&str> = slices
+        .iter()
+        .filter_map(|slice| Some(slice.part.as_ref()?.profile.as_str()))
+        .collect();
     Some(Place {
         node: node.id,
-        slices: slices.collect(),
         class: Some(class.into()),
         isolation,
-        isolation_why: why.into(),
+        isolation_why: if kinds.is_empty() {
+            why.into()
+        } else {
+            format!("{}: {why}", kinds.join(", "))
+        },
+        slices,
     })
 }
 
-/// Whether a device that offers this level gives it to a slice, or only to a whole GPU.
-fn gives(level: Isolation, whole: bool) -> bool {
-    match level {
-        Isolation::Exclusive => whole,
-        Isolation::Partition => false,
-        Isolation::Fenced | Isolation::Guarded => true,
+/// The strongest level at which the device could give the demand. A device that also gives shares is cut for whom
+/// nothing weaker will do, and for the others once it is `parted`.
+fn offered(facts: &GpuFacts, demand: &Demand, at_least: Isolation, parted: bool) -> Option<Isolation> {
+    let has = |level| facts.isolation.contains_key(&level);
+    let shares = has(Isolation::Fenced) || has(Isolation::Guarded);
+    let cuts = (at_least == Isolation::Partition || !shares || parted) && part::could(facts, demand);
+    if cuts && part::wants_part(demand) {
+        return Some(Isolation::Partition);
     }
+    let gives = |level: &Isolation| match level {
+        Isolation::Exclusive => demand.compute_permille == 1000 && !parted,
+        Isolation::Partition => cuts,
+        Isolation::Fenced | Isolation::Guarded => !parted,
+    };
+    facts.isolation.keys().rev().copied().find(gives)
+}
+
+fn offered_now(state: &State, gpu: &Gpu, demand: &Demand, wall: &Wall) -> Option<Isolation> {
+    let parted = part::is_cut(&gpu.facts) && part::is_parted(state, gpu);
+    offered(&gpu.facts, demand, wall.at_least, parted)
 }
 
 /// The strongest level this GPU gives the demand, if it satisfies everybody on it.
 fn level<'a>(state: &State, gpu: &'a Gpu, demand: &Demand, wall: &Wall) -> Option<(Isolation, &'a str)> {
-    let whole = demand.compute_permille == 1000;
-    let (&level, why) = gpu
+    let level = offered_now(state, gpu, demand, wall)?;
+    let why = gpu.facts.isolation.get(&level)?;
+    let one_tenant = gpu
         .facts
-        .isolation
-        .iter()
-        .rev()
-        .find(|(level, _)| gives(**level, whole))?;
+        .hardware
+        .as_ref()
+        .is_some_and(|hardware| hardware.one_tenant);
+    // A program is under the service of one such device only.
+    if one_tenant && level == Isolation::Guarded && demand.gpus > 1 {
+        return None;
+    }
     let neighbours_agree = gpu.holders.iter().all(|holder| {
         let neighbour = &state.fleet.allocations[holder];
         let Some(job) = state.jobs.get(&neighbour.job) else {
@@ -296,10 +374,11 @@ fn level<'a>(state: &State, gpu: &'a Gpu, demand: &Demand, wall: &Wall) -> Optio
         let owner = ScopeId::User(job.owner);
         let strong_enough =
             neighbour.isolation >= wall.at_least && level >= at_least(state, owner, &job.spec.demand);
-        let may_meet = state.tree.tenant_of(owner) == wall.tenant
-            || (level >= Isolation::Fenced && neighbour.isolation >= Isolation::Fenced)
-            || (wall.shares_guarded && consents(state, owner));
-        strong_enough && may_meet
+        let tenant = state.tree.tenant_of(owner);
+        let accept = shares_with(state, wall.owner, tenant) && shares_with(state, owner, wall.tenant);
+        let agree = (level >= Isolation::Fenced && neighbour.isolation >= Isolation::Fenced)
+            || (!one_tenant && wall.shares_guarded && consents(state, owner));
+        strong_enough && (tenant == wall.tenant || accept && agree)
     });
     (level >= wall.at_least && neighbours_agree).then_some((level, why.as_str()))
 }
@@ -312,13 +391,8 @@ pub fn refuse_beyond_fleet(state: &State, demand: &Demand, volumes: VolumeNeeds)
     }
     let fits = |node: &Node| {
         let gpus = node.gpus.iter().filter(|gpu| {
-            let whole = demand.compute_permille == 1000;
-            let walled = gpu
-                .facts
-                .isolation
-                .keys()
-                .any(|level| gives(*level, whole) && *level >= demand.isolation);
-            walled
+            offered(&gpu.facts, demand, demand.isolation, false)
+                .is_some_and(|level| level >= demand.isolation)
                 && demand.vram_mib <= gpu.facts.vram_mib
                 && demand
                     .class
@@ -352,7 +426,7 @@ pub fn explain(state: &State, owner: ScopeId, spec: &JobSpec, volumes: VolumeNee
             .class
             .as_deref()
             .is_none_or(|class| class == &*gpu.facts.class);
-        of_class && room(gpu, demand).is_some()
+        of_class && sliced(state, gpu, demand, &wall).is_some()
     };
     let roomy = state.fleet.nodes().find(|node| {
         node.status == NodeStatus::Up
@@ -389,7 +463,8 @@ fn behind_wall(
             "it starts when an allowed class is free, or when the policy is widened",
         ));
     }
-    if !allows_vram(gpu, demand, wall) {
+    let slice = sliced(state, gpu, demand, wall)?;
+    if !allows_vram(&slice, demand, wall) {
         let why = format!(
             "whole it has more VRAM than the {} MiB allowed per job",
             wall.vram_mib_at_most
@@ -399,13 +474,7 @@ fn behind_wall(
     if level(state, gpu, demand, wall).is_some() {
         return None;
     }
-    let given = gpu
-        .facts
-        .isolation
-        .keys()
-        .rev()
-        .find(|level| gives(**level, demand.compute_permille == 1000));
-    if given.is_none_or(|given| *given < wall.at_least) {
+    if offered_now(state, gpu, demand, wall).is_none_or(|given| given < wall.at_least) {
         let why = format!(
             "it cannot be given at {}, which is asked for",
             wall.at_least.as_str()
@@ -415,7 +484,7 @@ fn behind_wall(
     let why = "the tenants on it and this one have not agreed to share a device at that isolation".to_owned();
     Some((
         why,
-        "it starts when a GPU without such neighbours is free, or when both tenants set `share_guarded`",
+        "it starts when a GPU without such neighbours is free, or when both tenants accept one another (`share_guarded`, `share_with`)",
     ))
 }
 

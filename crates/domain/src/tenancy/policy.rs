@@ -4,8 +4,12 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::TenantId;
 use crate::refusal::{Code, Refusal};
 use crate::workload::spec::{Isolation, JobSpec, Kind, Priority};
+
+/// A policy is kept in the journal, so it is bounded.
+const SHARE_WITH_MAX: usize = 1000;
 
 /// What jobs of a scope may ask for. An absent field says nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +29,10 @@ pub struct Policy {
     /// Consent to share a device with other tenants at `guarded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_guarded: Option<bool>,
+    /// The other tenants whose jobs may be on a device with ours, whatever the level; none for an empty list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<std::collections::BTreeSet<String>>))]
+    pub share_with: Option<BTreeSet<TenantId>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_run_time_s: Option<u64>,
     /// The largest share of one GPU a slice may have.
@@ -79,6 +87,16 @@ impl Policy {
     pub fn check(&self) -> Result<(), Refusal> {
         for class in self.classes.iter().flatten() {
             crate::name::check(class, "/classes")?;
+        }
+        if self
+            .share_with
+            .as_ref()
+            .is_some_and(|tenants| tenants.len() > SHARE_WITH_MAX)
+        {
+            return Err(Refusal::invalid(
+                "/share_with",
+                format!("a policy names at most {SHARE_WITH_MAX} tenants"),
+            ));
         }
         if self
             .max_compute_permille

@@ -105,6 +105,7 @@ mod tests {
             gpu: GpuId(1),
             vram_mib,
             compute_permille: 500,
+            part: None,
         };
         let claimed = usage(u64::MAX / 2, u64::MAX);
         let kept = claimed.within(1000, &[slice(10), slice(20)]);

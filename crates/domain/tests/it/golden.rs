@@ -75,7 +75,10 @@ fn hardware() -> Hardware {
                 count: 2,
                 placements: vec![Placement { start: 0, size: 4 }, placement],
             }],
+            taken: vec![],
+            uniform: false,
         }),
+        one_tenant: false,
         links: vec![Link {
             peer: "GPU-77aa".into(),
             path: LinkPath::Nvlink,
@@ -194,6 +197,7 @@ fn everything() -> Vec<Event> {
         max_gpus_per_job: Some(1),
         egress: None,
         max_egress_mbit: None,
+        share_with: None,
     };
     take(
         &mut world,

@@ -271,6 +271,25 @@ fn devices_are_given_once(state: &State) {
                 "{} is over-committed",
                 gpu.id
             );
+            let parts: Vec<_> = slices
+                .iter()
+                .filter_map(|(_, slice)| slice.part.as_ref())
+                .collect();
+            assert!(
+                parts.is_empty() || parts.len() == slices.len(),
+                "{}: a share beside a part",
+                gpu.id
+            );
+            for (index, part) in parts.iter().enumerate() {
+                let apart = |other: &&tenure_domain::schedule::hardware::PartChoice| {
+                    !other.placement.overlaps(part.placement)
+                };
+                assert!(
+                    parts[index + 1..].iter().all(apart),
+                    "{}: {parts:?} overlap",
+                    gpu.id
+                );
+            }
             assert!(
                 gpu.present || !gpu.holders.is_empty(),
                 "a GPU that is gone and free is forgotten"

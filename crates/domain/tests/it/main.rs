@@ -6,6 +6,7 @@ mod golden;
 mod invariant;
 mod lattice;
 mod model;
+mod part;
 mod placement;
 mod property;
 mod purity;

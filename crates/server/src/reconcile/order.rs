@@ -131,6 +131,7 @@ pub fn devices(state: &State, id: AllocationId) -> Vec<DeviceSlice> {
             vram_mib: slice.vram_mib,
             compute_permille: slice.compute_permille,
             capped,
+            part: slice.part.clone(),
         })
     });
     named.collect()

@@ -19,6 +19,8 @@ pub struct Gpu {
     pci: PciAddress,
     pub render_minor: Option<u32>,
     pub memory_mib: u64,
+    /// Compute dies (XCCs); 0 where the driver does not tell.
+    pub dies: u32,
     target: u64,
     xgmi_to: Vec<u64>,
 }
@@ -101,6 +103,11 @@ fn gpu(dir: &Path, node: u64) -> Option<Gpu> {
             .and_then(|minor| u32::try_from(*minor).ok())
             .filter(|minor| *minor > 0),
         memory_mib: bytes >> 20,
+        dies: said
+            .get("num_xcc")
+            .and_then(|dies| u32::try_from(*dies).ok())
+            .filter(|dies| (1..=64).contains(dies))
+            .unwrap_or(0),
         target: said.get("gfx_target_version").copied().unwrap_or(0),
         xgmi_to: below("io_links")
             .filter(|link| link.get("type") == Some(&LINK_XGMI))

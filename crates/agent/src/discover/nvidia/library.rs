@@ -1,4 +1,5 @@
-//! NVML by hand: the functions that discovery needs, each looked up when the library is loaded.
+//! NVML by hand: the functions that the agent needs, each looked up when the library is loaded. Those that change
+//! something are in `change`.
 //!
 //! Types and numbers are those of `nvml.h`. The functions with a version in their name keep their layout for ever;
 //! the newest used are `nvmlDeviceGetGpuInstancePossiblePlacements_v2` and `nvmlDeviceGetGpuInstanceProfileInfoV`
@@ -32,6 +33,7 @@ const UNKNOWN_BYTES: u64 = u64::MAX;
 pub struct Failure(pub Status);
 
 impl Failure {
+    pub const INVALID_ARGUMENT: Failure = Failure(2);
     pub const NOT_SUPPORTED: Failure = Failure(3);
     pub const INSUFFICIENT_SIZE: Failure = Failure(7);
     pub const FUNCTION_NOT_FOUND: Failure = Failure(13);
@@ -55,6 +57,8 @@ impl fmt::Display for Failure {
             16 => "the GPU needs a reset",
             17 => "the operating system refused",
             18 => "library and driver are of different versions",
+            19 => "in use",
+            23 => "not enough of the device is left",
             _ => "unknown error",
         };
         write!(f, "{word} (NVML error {})", self.0)
@@ -104,7 +108,7 @@ impl PciInfo {
 
 /// `nvmlGpuInstancePlacement_t`
 #[repr(C)]
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct InstancePlacement {
     pub start: c_uint,
     pub size: c_uint,
@@ -241,6 +245,16 @@ functions! {
     placements = b"nvmlDeviceGetGpuInstancePossiblePlacements_v2" (Handle, c_uint, *mut InstancePlacement, *mut c_uint);
     instances = b"nvmlDeviceGetGpuInstances" (Handle, c_uint, *mut Handle, *mut c_uint);
     instance_info = b"nvmlGpuInstanceGetInfo" (Handle, *mut InstanceInfo);
+    by_uuid = b"nvmlDeviceGetHandleByUUID" (*const c_char, *mut Handle);
+    instance_by_id = b"nvmlDeviceGetGpuInstanceById" (Handle, c_uint, *mut Handle);
+    create_instance = b"nvmlDeviceCreateGpuInstanceWithPlacement" (Handle, c_uint, *const InstancePlacement, *mut Handle);
+    destroy_instance = b"nvmlGpuInstanceDestroy" (Handle);
+    compute_profile = b"nvmlGpuInstanceGetComputeInstanceProfileInfo" (Handle, c_uint, c_uint, *mut ComputeProfile);
+    compute_instances = b"nvmlGpuInstanceGetComputeInstances" (Handle, c_uint, *mut Handle, *mut c_uint);
+    create_compute = b"nvmlGpuInstanceCreateComputeInstance" (Handle, c_uint, *mut Handle);
+    destroy_compute = b"nvmlComputeInstanceDestroy" (Handle);
+    compute_id = b"nvmlDeviceGetComputeInstanceId" (Handle, *mut c_uint);
+    set_memory_limits = b"nvmlDeviceSetMemoryLimits_v1" (Handle, *mut MemoryLimits);
 }
 
 /// Calls a function that may be missing.
@@ -257,6 +271,10 @@ macro_rules! call {
         }
     };
 }
+
+mod change;
+
+use change::{ComputeProfile, MemoryLimits};
 
 fn chars(text: &[c_char]) -> String {
     let bytes: Vec<u8> = text

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_domain::schedule::hardware::{Part, PartProfile, Partitioning, Placement};
+use tenure_domain::schedule::hardware::{Part, PartChoice, PartProfile, Partitioning, Placement};
 
 use super::super::level::{MIG, MIG_OFF};
 use super::Gpu;
@@ -28,7 +28,7 @@ pub fn partitioning(nvml: &Nvml, gpu: &Gpu, notes: &mut Vec<String>) -> Option<P
     }
     if current {
         let profiles = nvml.profiles(gpu.handle);
-        partitioning.parts = parts(nvml, gpu, &profiles, notes);
+        (partitioning.parts, partitioning.taken) = parts(nvml, gpu, &profiles, notes);
         partitioning.profiles = profiles
             .iter()
             .map(|profile| PartProfile {
@@ -55,8 +55,13 @@ fn place(placement: InstancePlacement) -> Placement {
     }
 }
 
-/// What programs may be given.
-fn parts(nvml: &Nvml, gpu: &Gpu, profiles: &[Profile], notes: &mut Vec<String>) -> Vec<Part> {
+/// What programs may be given, and places where something lies that they cannot.
+fn parts(
+    nvml: &Nvml,
+    gpu: &Gpu,
+    profiles: &[Profile],
+    notes: &mut Vec<String>,
+) -> (Vec<Part>, Vec<PartChoice>) {
     let mut instances: Vec<(Instance, &Profile)> = Vec::new();
     for profile in profiles {
         match nvml.instances(gpu.handle, profile.id) {
@@ -96,6 +101,7 @@ fn parts(nvml: &Nvml, gpu: &Gpu, profiles: &[Profile], notes: &mut Vec<String>) 
             placement: inside.map(|(instance, _)| place(instance.placement)),
         });
     }
+    let mut taken = Vec::new();
     for (instance, profile) in instances
         .iter()
         .filter(|(instance, _)| !used.contains(&instance.id))
@@ -104,7 +110,12 @@ fn parts(nvml: &Nvml, gpu: &Gpu, profiles: &[Profile], notes: &mut Vec<String>) 
             "{} ({}): its {} at {} takes room, and nothing was made in it that a program could be given",
             gpu.name, gpu.uuid, profile.name, instance.placement.start
         ));
+        taken.push(PartChoice {
+            profile: profile.name.clone(),
+            id: profile.id,
+            placement: place(instance.placement),
+        });
     }
     parts.sort_by(|one, other| (one.placement, &one.uuid).cmp(&(other.placement, &other.uuid)));
-    parts
+    (parts, taken)
 }
