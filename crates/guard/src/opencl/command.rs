@@ -18,7 +18,7 @@ use super::kernel::Kernel;
 use super::next;
 use super::queue::{Queue, queue, queues};
 use super::registry::Registry;
-use crate::gate::{Front, Measured};
+use crate::gate::{Front, Measured, Way};
 
 /// Commands estimated shorter than this are counted in groups.
 const WATCHED_NS: u64 = 50_000;
@@ -32,7 +32,7 @@ pub enum Work {
     /// A kernel over about 2^n work items.
     Kernel(Arc<Kernel>, usize),
     /// A transfer of so many bytes.
-    Bytes(u64),
+    Bytes(u64, Way),
 }
 
 impl Work {
@@ -40,7 +40,7 @@ impl Work {
         match self {
             Work::Kernel(kernel, size) => kernel.estimate_ns(*size, queue.binding.gate.surprises()),
             // Two gigabytes a second and a microsecond: slower than any device, so it is on the safe side.
-            Work::Bytes(bytes) => Some(1_000 + bytes / 2),
+            Work::Bytes(bytes, _) => Some(1_000 + bytes / 2),
         }
     }
 }
@@ -176,6 +176,10 @@ pub fn command(
     let estimate_ns = known.unwrap_or(UNKNOWN_NS);
     if !gate.enter(estimate_ns) {
         return OUT_OF_RESOURCES;
+    }
+    match &work {
+        Work::Kernel(kernel, _) => gate.count_kernel(&kernel.mark),
+        Work::Bytes(bytes, way) => gate.count_bytes(*way, *bytes),
     }
     if waits > 0 {
         // It may wait for the program itself; only an event of its own tells that from running.

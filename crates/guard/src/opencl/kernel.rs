@@ -9,7 +9,8 @@ use super::bind::value_of;
 use super::command::{Work, command};
 use super::layer::{Entry, Hook};
 use super::registry::Registry;
-use super::{guarded, next};
+use super::{guarded, next, program};
+use crate::gate::KernelMark;
 
 pub const HOOKS: &[Hook] = &[
     Hook("clEnqueueNDRangeKernel", enqueue_nd_range_kernel as Entry),
@@ -22,6 +23,8 @@ const SIZES: usize = 48;
 
 pub struct Kernel {
     launched: AtomicBool,
+    /// What the audit knows of it.
+    pub mark: KernelMark,
     /// Which generation of estimates these are.
     surprises: AtomicU32,
     /// Zero: not known.
@@ -36,6 +39,7 @@ fn kernel(handle: Handle) -> Arc<Kernel> {
             handle,
             Kernel {
                 launched: AtomicBool::new(false),
+                mark: KernelMark::new(program::kernel_hash(handle)),
                 surprises: AtomicU32::new(0),
                 estimates_ns: [const { AtomicU64::new(0) }; SIZES],
             },

@@ -10,6 +10,7 @@ use super::context::context;
 use super::layer::{Entry, Hook};
 use super::registry::Registry;
 use super::{guarded, next, zero};
+use crate::gate::Way;
 
 pub const HOOKS: &[Hook] = &[
     Hook("clSVMAlloc", svm_alloc as Entry),
@@ -93,7 +94,7 @@ unsafe extern "C" fn enqueue_svm_free(
         }
         let mut own: Handle = std::ptr::null_mut();
         let place = if event.is_null() { &raw mut own } else { event };
-        let code = command(queue, Work::Bytes(0), waits, false, place, |event| {
+        let code = command(queue, Work::Bytes(0, Way::Within), waits, false, place, |event| {
             // SAFETY: the caller's own arguments.
             unsafe { next(queue, count, pointers, notify, data, waits, wait_list, event) }
         });

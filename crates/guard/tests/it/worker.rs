@@ -128,6 +128,7 @@ fn runs_its_part() {
         "deny" => super::deny::try_everything(),
         "user-event" => super::deny::wait_on_a_user_event(),
         "misbehave" => super::contain::misbehave(),
+        "audit" => super::audit::work(),
         other => panic!("no part {other}"),
     }
 }
