@@ -9,6 +9,7 @@ pub mod channel;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod problem;
+pub mod seal;
 pub mod secret_text;
 pub mod token;
 pub mod v1;
