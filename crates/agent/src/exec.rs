@@ -8,6 +8,7 @@
 mod door;
 mod init;
 mod output;
+pub(crate) mod tally;
 pub(crate) mod terminal;
 mod timer;
 
@@ -26,7 +27,7 @@ use tenure_domain::workload::job::StopReason;
 
 use crate::isolate::cgroup::{self, Limits};
 use crate::launch::{Launch, SEAT, Seat};
-use crate::record::{Phase, Record, start_ticks};
+use crate::record::{Phase, Record, Subject, start_ticks};
 use crate::stop::StopRequest;
 use crate::{clock, kernel};
 use output::Output;
@@ -163,6 +164,10 @@ fn run(seat: &Seat, ready: Ready, mut given: Given) -> io::Result<()> {
         pid,
         start_ticks: start_ticks(pid).unwrap_or(0),
         cgroups: seat.cgroups.dirs(&ready.cgroup_name),
+        subject: Some(Subject {
+            job: launch.order.job,
+            devices: launch.order.devices.len() as u32,
+        }),
         ..Record::without_process(launch.order.allocation, Phase::Starting)
     };
     if !record.claim(&dir)? {

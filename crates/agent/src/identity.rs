@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{CertificateParams, KeyPair, PublicKeyData};
+use rcgen::{CertificateParams, KeyPair, PublicKeyData, SigningKey};
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tenure_api::channel::{FromAgent, FromServer, Reader};
+use tenure_api::seal;
 use tenure_api::token::JoinTicket;
+use tenure_domain::audit::conduct::{Conduct, SignedConduct};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -157,6 +159,15 @@ impl Identity {
             CertificateDer::from_pem_slice(self.read("node.crt")?.as_bytes()).map_err(damaged)?;
         let key = PrivateKeyDer::from_pem_slice(self.read("node.key")?.as_bytes()).map_err(damaged)?;
         Ok(tls::for_node(authority, certificate, key)?)
+    }
+
+    /// Signs what a run did, with the key the server knows the node by.
+    pub fn sign(&self, conduct: Conduct) -> Result<SignedConduct, IdentityError> {
+        let key = KeyPair::from_pem(&self.read("node.key")?)?;
+        let public_key = key.subject_public_key_info();
+        Ok(seal::sealed(conduct, &public_key, |message| {
+            SigningKey::sign(&key, message)
+        })?)
     }
 
     /// How old the certificate is, by its file.

@@ -7,6 +7,7 @@ mod device_filter;
 mod landlock;
 mod loop_device;
 mod mount;
+mod notify;
 
 use std::ffi::CString;
 use std::io;
@@ -17,6 +18,7 @@ pub use device_filter::{DeviceRule, filter_devices};
 pub use landlock::{Access, Ruleset, landlock_version};
 pub use loop_device::{LoopDevice, place_mount, resize_ext4};
 pub use mount::{mount_overlay, restrict_mount};
+pub use notify::{deny_call, filter_calls_heard, hear_call};
 
 pub(crate) fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 {
@@ -268,6 +270,33 @@ pub fn filter_calls(program: &[libc::sock_filter]) -> io::Result<()> {
             as libc::c_int,
     )
     .map(drop)
+}
+
+/// Counts that live in a file, for as long as this process does; whoever is forked from it counts in the same place.
+pub fn map_counts(
+    file: &std::fs::File,
+    places: usize,
+) -> io::Result<&'static [std::sync::atomic::AtomicU32]> {
+    let bytes = places * size_of::<std::sync::atomic::AtomicU32>();
+    if file.metadata()?.len() < bytes as u64 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    // SAFETY: a new mapping at a place of the kernel's choice, of a file that is long enough.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: mapped for good, aligned to a page, atomics of any content are valid; nobody else cuts the file short.
+    Ok(unsafe { std::slice::from_raw_parts(address.cast(), places) })
 }
 
 /// Switches on the loopback of the network this thread is in.

@@ -8,6 +8,7 @@
 
 pub mod channel;
 pub mod clock;
+pub mod conduct;
 pub mod discover;
 pub mod doctor;
 pub mod door;

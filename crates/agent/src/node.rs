@@ -24,9 +24,11 @@ use tenure_domain::id::{AllocationId, VolumeId};
 use tenure_domain::workload::job::StopReason;
 use tokio::sync::watch as watch_channel;
 
+use crate::conduct;
 use crate::discover::Found;
 use crate::discover::setting::Setting;
 use crate::driver::Drivers;
+use crate::identity::Identity;
 use crate::image::ImageConfig;
 use crate::image::store::Store;
 use crate::isolate::Isolation;
@@ -311,8 +313,40 @@ impl Node {
         }
     }
 
+    /// Writes down what was done to limits since it was last looked.
+    fn inspect(&self) {
+        for (id, seen) in self.shares.inspect() {
+            let kinds: Vec<&str> = seen.iter().map(|kind| kind.as_str()).collect();
+            tracing::warn!(allocation = %id, ?kinds, "a job's limits were tampered with");
+            if let Err(error) = conduct::keep_tampering(&self.dir.allocation(id), &seen) {
+                tracing::error!(allocation = %id, %error, "could not write down what was done to a job's limits");
+            }
+        }
+    }
+
+    /// Adds to reports of what has ended what it did at its devices' boundary, signed with the node's key of now.
+    pub fn add_conduct(&self, reports: &mut [AllocationReport], identity: &Identity) {
+        let ended = reports
+            .iter_mut()
+            .filter(|report| matches!(report.state, RunState::Exited { .. }));
+        for report in ended {
+            let Some(conduct) = self
+                .table
+                .get(report.allocation)
+                .and_then(|record| record.conduct)
+            else {
+                continue;
+            };
+            match identity.sign(*conduct) {
+                Ok(record) => report.conduct = Some(Box::new(record)),
+                Err(error) => tracing::error!(%error, "could not sign what a run did"),
+            }
+        }
+    }
+
     /// Reads what devices and slices do.
     pub fn measure(&self) {
+        self.inspect();
         let pages = self.shares.read();
         self.telemetry
             .measure(&self.found(), &pages, tenure_limits::now_ns());
@@ -339,9 +373,14 @@ impl Node {
         let mut record = written
             .filter(|written| written.phase.has_ended())
             .unwrap_or(record);
-        if record.usage.is_none() {
-            record.usage = self.shares.end(id);
-            if record.usage.is_some()
+        if record.usage.is_none() && record.conduct.is_none() {
+            // What was done to its limits since the last look.
+            self.inspect();
+            let ended = self.shares.end(id);
+            record.usage = ended.as_ref().map(|ended| ended.usage);
+            record.conduct =
+                conduct::of(&record, &dir, ended.as_ref(), self.shares.take_tampering(id)).map(Box::new);
+            if (record.usage.is_some() || record.conduct.is_some())
                 && let Err(error) = record.replace(&dir)
             {
                 tracing::warn!(allocation = %id, %error, "could not write down what a run used");
@@ -380,6 +419,7 @@ impl Node {
                 why: "it was released before".to_owned(),
             },
             usage: None,
+            conduct: None,
         };
         self.table.answer(kept.unwrap_or_else(gone));
     }

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tenure_api::channel::{AllocationReport, RunState};
-use tenure_domain::id::AllocationId;
+use tenure_domain::audit::conduct::Conduct;
+use tenure_domain::id::{AllocationId, JobId};
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::usage::Usage;
 
@@ -30,6 +31,19 @@ pub struct Record {
     /// What it used of its devices; written once, by the agent, when it has ended and had some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// What it was started for; none in records of older agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Subject>,
+    /// What it did at its devices' boundary; written once, as its use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conduct: Option<Box<Conduct>>,
+}
+
+/// Whose run it is, and how many devices it was given.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Subject {
+    pub job: JobId,
+    pub devices: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,6 +111,8 @@ impl Record {
             cgroups: Vec::new(),
             phase,
             usage: None,
+            subject: None,
+            conduct: None,
         }
     }
 
@@ -128,6 +144,8 @@ impl Record {
             ran_ms,
             state,
             usage: self.usage,
+            // Signed as it is sent, with the key of the day.
+            conduct: None,
         })
     }
 

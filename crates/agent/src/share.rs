@@ -1,27 +1,31 @@
-//! Slices of shared devices: the limits page of each device, made, filled and cleared by the agent.
+//! Slices of shared devices: the limits page of each device, made, filled, watched and cleared by the agent.
 //!
 //! A slice's id is its allocation's number, so an agent started anew knows whose each is. Pages live in memory
 //! only: their locks mean nothing after a reboot, and a page that is written to disk would stall its writers.
 //! Deliberately absent: how a process takes part (limits), and what it is told of it (`isolate/guard.rs`).
 
-use std::collections::BTreeMap;
+mod integrity;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tenure_api::channel::{DeviceSlice, Order};
+use tenure_domain::audit::conduct::Tampering;
 use tenure_domain::id::AllocationId;
 use tenure_domain::workload::spec::Isolation as Level;
 use tenure_domain::workload::usage::Usage;
-use tenure_limits::{Device, SliceSpec, Snapshot};
+use tenure_limits::{Device, SliceReading, SliceSpec, Snapshot};
 
 use crate::clock;
 use crate::discover::{Found, OpenClName};
 use crate::telemetry;
+use integrity::Integrity;
 
 /// A slice as its job's processes find it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +35,13 @@ pub struct GuardedSlice {
     /// The device's.
     pub uuid: String,
     pub device: OpenClName,
+}
+
+/// What an allocation's slices say at their end.
+#[derive(Debug, Clone, Default)]
+pub struct Ended {
+    pub usage: Usage,
+    pub slices: Vec<SliceReading>,
 }
 
 /// What one device's page says.
@@ -46,6 +57,8 @@ pub struct Shares {
     /// One kernel of a shared slice may run this long: no driver interrupts one.
     kernel_limit: Duration,
     pages: Mutex<BTreeMap<String, Arc<Page>>>,
+    /// Held while limits are written and while they are compared, so that nobody sees half of a change.
+    integrity: Mutex<Integrity>,
 }
 
 struct Page {
@@ -79,11 +92,14 @@ impl Shares {
                 }
             }
         }
-        Ok(Shares {
+        let shares = Shares {
             dir,
             kernel_limit,
             pages: Mutex::new(pages),
-        })
+            integrity: Mutex::default(),
+        };
+        shares.trust_all();
+        Ok(shares)
     }
 
     /// Puts an order's slices on their devices. A device that only OpenCL's guard can watch over is not given
@@ -114,8 +130,48 @@ impl Shares {
         Ok(slices)
     }
 
+    fn integrity(&self) -> MutexGuard<'_, Integrity> {
+        self.integrity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What an older agent put on its pages is taken for what it meant.
+    fn trust_all(&self) {
+        let mut integrity = self.integrity();
+        for (uuid, page) in self.all() {
+            let Ok(snapshot) = page.device.snapshot() else {
+                continue;
+            };
+            for slice in &snapshot.slices {
+                integrity.trust(&uuid, &snapshot, AllocationId(slice.id));
+            }
+        }
+    }
+
+    /// Compares all pages with what was written on them; gives what was not seen before.
+    pub fn inspect(&self) -> BTreeMap<AllocationId, BTreeSet<Tampering>> {
+        let mut integrity = self.integrity();
+        let mut news: BTreeMap<AllocationId, BTreeSet<Tampering>> = BTreeMap::new();
+        for (uuid, page) in self.all() {
+            let snapshot = page.device.snapshot().ok();
+            if snapshot.is_none() {
+                // Seen below; others go on with it.
+                page.device.mend();
+            }
+            for (id, kinds) in integrity.look(&uuid, snapshot.as_ref()) {
+                news.entry(id).or_default().extend(kinds);
+            }
+        }
+        news
+    }
+
+    /// What was done to an allocation's limits, told once.
+    pub fn take_tampering(&self, id: AllocationId) -> BTreeSet<Tampering> {
+        self.integrity().take(id)
+    }
+
     fn add(&self, order: &Order, wanted: &DeviceSlice) -> io::Result<PathBuf> {
         let page = self.page(&wanted.uuid)?;
+        let mut integrity = self.integrity();
         let spec = SliceSpec {
             id: order.allocation.0,
             limit_bytes: wanted.vram_mib << 20,
@@ -135,6 +191,9 @@ impl Shares {
             added => added,
         }
         .map_err(io::Error::other)?;
+        if let Ok(snapshot) = page.device.snapshot() {
+            integrity.trust(&wanted.uuid, &snapshot, order.allocation);
+        }
         Ok(page.path.clone())
     }
 
@@ -208,11 +267,16 @@ impl Shares {
         wanted: &DeviceSlice,
     ) -> Result<tenure_limits::Fit, tenure_limits::Error> {
         let weight = wanted.compute_permille.into();
+        let mut integrity = self.integrity();
         page.device
             .reshare(id.0, weight, wanted.capped.then_some(weight))?;
         page.device
             .set_time_limits(id.0, self.longest_kernel(wanted), None)?;
-        page.device.resize(id.0, wanted.vram_mib << 20)
+        let fit = page.device.resize(id.0, wanted.vram_mib << 20)?;
+        if let Ok(snapshot) = page.device.snapshot() {
+            integrity.trust(&wanted.uuid, &snapshot, id);
+        }
+        Ok(fit)
     }
 
     /// How long one kernel may run: a device that is nobody else's has all the time.
@@ -222,8 +286,8 @@ impl Shares {
 
     /// Ends an allocation's slices, and says what they used; none where it has no slice. They stay on their pages, so
     /// that it can be said again until it is written down.
-    pub fn end(&self, id: AllocationId) -> Option<Usage> {
-        let mut total = None;
+    pub fn end(&self, id: AllocationId) -> Option<Ended> {
+        let mut total: Option<Ended> = None;
         for page in self.all().values() {
             if page.device.end(id.0).is_err() {
                 continue;
@@ -231,9 +295,12 @@ impl Shares {
             let Ok(snapshot) = page.device.snapshot() else {
                 continue;
             };
-            for (_, used) in telemetry::used(&snapshot).filter(|(of, _)| *of == id) {
-                total.get_or_insert_with(Usage::default).add(&used);
-            }
+            let Some(slice) = snapshot.slice(id.0) else {
+                continue;
+            };
+            let total = total.get_or_insert_default();
+            total.usage.add(&telemetry::used_by(slice));
+            total.slices.push(slice.clone());
         }
         total
     }
@@ -241,6 +308,7 @@ impl Shares {
     /// Ends an allocation's slices: nothing more is allocated or launched on them. They leave their pages when
     /// their last process has.
     pub fn withdraw(&self, id: AllocationId) {
+        self.integrity().let_go(id);
         for page in self.all().values() {
             if page.device.end(id.0).is_ok() {
                 let _ = page.device.remove(id.0);
@@ -261,6 +329,7 @@ impl Shares {
                 .iter()
                 .filter(|slice| !alive(AllocationId(slice.id)))
             {
+                self.integrity().let_go(AllocationId(slice.id));
                 let _ = page.device.end(slice.id);
                 let _ = page.device.remove(slice.id);
             }

@@ -116,19 +116,22 @@ impl Telemetry {
 
 /// What the slices of one page used since they were put on it.
 pub fn used(snapshot: &Snapshot) -> impl Iterator<Item = (AllocationId, Usage)> {
+    let slices = snapshot.slices.iter();
+    slices.map(|slice| (AllocationId(slice.id), used_by(slice)))
+}
+
+/// The same of one slice.
+pub fn used_by(slice: &tenure_limits::SliceReading) -> Usage {
     const MS: u64 = 1_000_000;
-    snapshot.slices.iter().map(|slice| {
-        let usage = Usage {
-            busy_ms: slice.counter(Counter::BusyNs) / MS,
-            throttled_ms: slice.counter(Counter::ThrottledNs) / MS,
-            waited_ms: slice.counter(Counter::WaitedNs) / MS,
-            launches: slice.counter(Counter::Launches),
-            refusals: slice.counter(Counter::Refusals),
-            denials: slice.counter(Counter::Denials),
-            peak_vram_mib: slice.peak_bytes.div_ceil(1 << 20),
-        };
-        (AllocationId(slice.id), usage)
-    })
+    Usage {
+        busy_ms: slice.counter(Counter::BusyNs) / MS,
+        throttled_ms: slice.counter(Counter::ThrottledNs) / MS,
+        waited_ms: slice.counter(Counter::WaitedNs) / MS,
+        launches: slice.counter(Counter::Launches),
+        refusals: slice.counter(Counter::Refusals),
+        denials: slice.counter(Counter::Denials),
+        peak_vram_mib: slice.peak_bytes.div_ceil(1 << 20),
+    }
 }
 
 /// What slices tell of their device: all that the guards let through. Busy only when it is known of each.

@@ -11,10 +11,11 @@ pub mod stream;
 pub mod reading;
 
 use serde::{Deserialize, Serialize};
+use tenure_domain::audit::conduct::SignedConduct;
 use tenure_domain::id::{AllocationId, JobId, NodeId, VolumeId};
 use tenure_domain::schedule::fleet::Inventory;
-use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::schedule::hardware::PartChoice;
+use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::tenancy::policy::Network;
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::spec::Isolation;
@@ -24,7 +25,7 @@ use crate::secret_text::SecretText;
 use reading::DeviceReading;
 
 /// The protocol spoken here. A peer of another version is refused with a message that says both.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// No frame is longer.
 pub const MAX_FRAME: usize = 4 * 1024 * 1024;
 /// The most of a log that travels in one frame.
@@ -266,6 +267,9 @@ pub struct AllocationReport {
     /// Use of its devices so far, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// What it did at its devices' boundary, once it has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conduct: Option<Box<SignedConduct>>,
 }
 
 /// How far an allocation is on its node.

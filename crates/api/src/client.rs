@@ -15,6 +15,7 @@ use tenure_domain::workload::spec::Sku;
 use crate::problem::Problem;
 use crate::secret_text::SecretText;
 use crate::v1::access::{CreateKey, GrantRole, GrantView, KeyView, NewKey, WhoAmI};
+use crate::v1::audit::JobAuditView;
 use crate::v1::cost::{CostQuery, CostView};
 use crate::v1::event::{EventQuery, EventView};
 use crate::v1::gpu::{DeviceView, GpuQuery};
@@ -382,6 +383,10 @@ impl Client {
     pub async fn resize_job(&self, job: &str, body: &ResizeJob) -> Answer<JobView> {
         self.change(Method::POST, &format!("/v1/jobs/{job}/resize"), body, None)
             .await
+    }
+
+    pub async fn job_audit(&self, job: &str) -> Answer<JobAuditView> {
+        self.get(&format!("/v1/jobs/{job}/audit")).await
     }
 
     pub async fn why(&self, job: &str) -> Answer<Why> {

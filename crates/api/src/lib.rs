@@ -10,6 +10,7 @@ pub mod channel;
 pub mod client;
 pub mod problem;
 pub mod proof;
+pub mod seal;
 pub mod secret_text;
 pub mod token;
 pub mod v1;

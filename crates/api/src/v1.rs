@@ -4,6 +4,7 @@
 //! money is micros of the platform's currency.
 
 pub mod access;
+pub mod audit;
 pub mod cost;
 pub mod event;
 pub mod gpu;

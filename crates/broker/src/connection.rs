@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tenure_wire::{BrokerSide, Frame, Greeting, Id, Request, Shared, Socket, Span, Wanted};
 
 use crate::abi::{INVALID_VALUE, OUT_OF_RESOURCES};
+use crate::audit;
 use crate::call::{self, Answer};
 use crate::driver::cl;
 use crate::fault::Fault;
@@ -255,7 +256,10 @@ pub fn serve(world: Arc<World>, socket: Socket) {
                         break;
                     }
                 }
-                Err(_) => break,
+                Err(_) => {
+                    audit::malformed();
+                    break;
+                }
             }
         }
     }
@@ -267,6 +271,7 @@ pub fn serve(world: Arc<World>, socket: Socket) {
 /// Does one call. False: it is none of our library's.
 fn take(connection: &Arc<Connection>, frame: Frame, payload: &[u8]) -> bool {
     let Ok(request) = Request::decode(payload) else {
+        audit::malformed();
         return false;
     };
     let Some(_running) = connection.world.enter(connection) else {
@@ -280,14 +285,26 @@ fn take(connection: &Arc<Connection>, frame: Frame, payload: &[u8]) -> bool {
         Ok(Ok(Answer::Now(reply))) => connection.side.answer(frame, 0, &reply),
         Ok(Ok(Answer::Later)) => {}
         Ok(Err(Fault::Code(code))) => connection.side.answer(frame, code, &[]),
-        Ok(Err(Fault::Broken)) | Err(_) => return false,
+        Ok(Err(Fault::Broken)) => {
+            audit::malformed();
+            return false;
+        }
+        Err(_) => return false,
     }
     true
 }
 
 /// Hears the socket: requests for bulk memory, and the end.
 fn hear(connection: &Arc<Connection>, socket: &Socket) {
-    while let Ok(Some(wanted)) = Wanted::hear(socket) {
+    loop {
+        let wanted = match Wanted::hear(socket) {
+            Ok(Some(wanted)) => wanted,
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                audit::malformed();
+                break;
+            }
+            Ok(None) | Err(_) => break,
+        };
         let answered = if wanted.bytes == 0 {
             connection.let_go(wanted.region);
             Wanted::answer(socket, None)

@@ -11,6 +11,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod abi;
+mod audit;
 mod call;
 mod connection;
 mod control;

@@ -7,8 +7,8 @@ use clap::{Parser, Subcommand};
 use crate::context::{Context, Globals};
 use crate::refusal::Failure;
 use crate::{
-    apply, attach, budget, completion, cost, doctor, event, exec, gpu, job, journal, login, logs, node,
-    policy, port, price, quota, resize, role, rule, run, scope, secret, sku, top, up, volume, whoami,
+    apply, attach, audit, budget, completion, cost, doctor, event, exec, gpu, job, journal, login, logs,
+    node, policy, port, price, quota, resize, role, rule, run, scope, secret, sku, top, up, volume, whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs
@@ -56,6 +56,9 @@ pub enum Command {
     Stop(job::StopArgs),
     /// Say why a job waits, or what became of it
     Why(job::WhyArgs),
+    /// What jobs did at their devices' boundary, signed by their nodes
+    #[command(subcommand)]
+    Audit(audit::Command),
     /// Show what was spent, and on what
     Cost(cost::Args),
 
@@ -139,6 +142,7 @@ impl Command {
             Command::Resize(args) => resize::run(context, args).await,
             Command::Stop(args) => job::stop(context, args).await,
             Command::Why(args) => job::why(context, args).await,
+            Command::Audit(command) => command.run(context).await,
             Command::Cost(args) => cost::run(context, args).await,
             Command::Login(args) => login::run(context, args).await,
             Command::Logout(args) => login::logout(context, args).await,

@@ -10,6 +10,7 @@
 mod apply;
 mod args;
 mod attach;
+mod audit;
 mod budget;
 mod completion;
 mod context;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::actor::Actor;
+use crate::audit::conduct::SignedConduct;
 use crate::event::RefusedAccess;
 use crate::id::{AllocationId, GpuId, JobId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId};
 use crate::ledger::price::Prices;
@@ -240,6 +241,11 @@ pub enum Wish {
     Meter {
         node: NodeId,
         ran: Vec<Ran>,
+    },
+    /// What an allocation did at its devices' boundary. Its signature was checked before, against the node's keys.
+    NoteConduct {
+        node: NodeId,
+        record: Box<SignedConduct>,
     },
 }
 

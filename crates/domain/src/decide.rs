@@ -1,5 +1,6 @@
 //! `decide`: from a state and a wish to events, or to a refusal. Each wish is decided in the room of its noun.
 
+mod audit;
 mod fleet;
 mod job;
 mod platform;
@@ -179,5 +180,6 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
             observation,
         } => case.observe(*node, *allocation, observation),
         Wish::Meter { node, ran } => case.meter(*node, ran),
+        Wish::NoteConduct { node, record } => case.note_conduct(*node, record),
     }
 }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::anomaly::Anomaly;
+use crate::audit::conduct::SignedConduct;
 use crate::id::{
     AllocationId, GpuId, JobId, JoinTokenId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId,
 };
@@ -252,6 +254,22 @@ pub enum Event {
         outcome: Outcome,
     },
 
+    /// What an allocation did at its devices' boundary, said and signed by its node.
+    ConductNoted {
+        job: JobId,
+        node: NodeId,
+        record: Box<SignedConduct>,
+        /// It was not like the workload's runs before it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        strange: bool,
+    },
+    /// Something in an allocation's conduct is out of order: a matter of security for its tenant and the operator.
+    AnomalyFound {
+        job: JobId,
+        allocation: AllocationId,
+        anomaly: Anomaly,
+    },
+
     /// Somebody was let into a running job; written before anything was opened.
     SessionOpened {
         session: Session,
@@ -319,6 +337,8 @@ impl Event {
                 session: Session { job, .. },
             }
             | Event::SessionEnded { job, .. }
+            | Event::ConductNoted { job, .. }
+            | Event::AnomalyFound { job, .. }
             | Event::JobSubmitted { job, .. }
             | Event::JobAdmitted { job, .. }
             | Event::JobPlaced { job, .. }
@@ -341,7 +361,7 @@ impl Event {
             VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
             SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned
             NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping JobResized
-            UsageMetered JobRequeued JobEnded SessionOpened SessionEnded
+            UsageMetered JobRequeued JobEnded SessionOpened SessionEnded ConductNoted AnomalyFound
         }
     }
 }

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod actor;
+pub mod audit;
 pub mod command;
 pub mod decide;
 pub mod event;

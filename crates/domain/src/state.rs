@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::audit::habit::Habits;
 use crate::id::{JobId, JoinTokenId, SecretId, SessionId, UserId};
 use crate::ledger::account::{AccountId, Accounts};
 use crate::ledger::price::Prices;
@@ -46,6 +47,9 @@ pub struct State {
     /// Open sessions.
     #[serde(default)]
     pub sessions: BTreeMap<SessionId, Session>,
+    /// What workloads usually do.
+    #[serde(default)]
+    pub habits: Habits,
     /// Waiting jobs in the order they are tried.
     #[serde(skip)]
     pub queue: BTreeSet<QueueKey>,

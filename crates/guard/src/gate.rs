@@ -4,6 +4,7 @@
 //! Work on the device is bounded by estimates, so a program that enqueues far ahead cannot run past its turn. Every
 //! wait on the program's own work is bounded too: commands may wait for something the program has yet to do.
 
+mod audit;
 mod charge;
 mod keeper;
 mod kernel;
@@ -16,6 +17,7 @@ use std::time::Duration;
 
 use tenure_limits::{Counter, Error, Lease, Process, Refused, Turn, now_ns};
 
+pub use audit::{KernelMark, Way};
 pub use charge::Measured;
 use charge::Trust;
 pub use keeper::without_signals;

@@ -17,6 +17,7 @@ mod image;
 mod kernel;
 mod layer;
 mod map;
+mod program;
 mod queue;
 mod svm;
 mod zero;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::clock::now_ns;
 use crate::error::Error;
 use crate::fair::later;
-use crate::layout::{ENDED, LIVE, PAUSED, SLICES, Slice};
+use crate::layout::{ENDED, LIVE, MAGIC, PAGE_SIZE, PAUSED, SLICES, Slice, VERSION};
 use crate::map::Map;
 use crate::reap::{Seat, belongs, recount};
 use crate::snapshot::{Reader, Snapshot};
@@ -112,6 +112,7 @@ impl Device {
         for total in &slice.totals {
             total.store(0, Relaxed);
         }
+        crate::kernel::clear(slice);
         slice.id.store(spec.id, Release);
         Ok(())
     }
@@ -234,6 +235,16 @@ impl Device {
                 .filter(|slot| belongs(slot, index))
                 .fold(0u64, |sum, slot| sum.saturating_add(slot.bytes.load(Relaxed)))
         })
+    }
+
+    /// Writes again what every page says of itself, where somebody wrote over it. What else was damaged stays so.
+    pub fn mend(&self) {
+        let header = &self.seat.page().header;
+        if self.whole().is_ok() {
+            header.magic.store(MAGIC, Relaxed);
+            header.size.store(PAGE_SIZE as u32, Relaxed);
+            header.version.store(VERSION, Release);
+        }
     }
 
     /// All counters of all slices.

@@ -13,6 +13,7 @@
 //! | slice `peak`, `totals`, `fold*` | whoever holds the slice's lock | `fold_stage` READY: finish the fold again (it is idempotent); else drop it |
 //! | slot `bytes` | its process, under the slice's lock | the truth; dropped with the slot |
 //! | slot counters | its process | added to `totals` once, by the fold |
+//! | slice `kernels` | single atomic updates by its processes; cleared when the slice is made | each update is whole or absent |
 //! | slot `state slice …` | whoever holds the slot's byte lock | LIVE with a free byte lock means dead: reap |
 //!
 // INVARIANT: slice usage = sum of `bytes` over LIVE slots of the slice. Recovery drops slots, never repairs a sum.
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// "TENURELM", little-endian.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TENURELM");
 /// The layout's version; a page of a newer one is refused.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Slices on one device at once.
 pub const SLICES: usize = 64;
 /// Processes (and agents) on one device at once.
@@ -30,7 +31,9 @@ pub const SLOTS: usize = 256;
 /// Where the byte locks stand: far beyond the file's content, one byte per slot.
 pub(crate) const LOCK_BASE: i64 = 1 << 40;
 /// Kinds of counters a slice keeps.
-pub const COUNTERS: usize = 10;
+pub const COUNTERS: usize = 15;
+/// Kernels told apart on one slice; launches of others are counted together.
+pub const KERNELS: usize = 32;
 
 /// What is counted for the audit; all only grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +59,16 @@ pub enum Counter {
     Denials = 8,
     /// Leases lost to a missed deadline.
     Lost = 9,
+    /// Processes that opened the device.
+    Opens = 10,
+    /// Bytes moved to the device.
+    BytesIn = 11,
+    /// Bytes moved from the device.
+    BytesOut = 12,
+    /// Messages to the slice's worker that no library of ours sends.
+    Malformed = 13,
+    /// Launches of kernels that found no place in the slice's table.
+    OtherKernels = 14,
 }
 
 /// Slice flags.
@@ -123,6 +136,15 @@ pub(crate) struct Slice {
     pub fold_content: AtomicU32,
     pub fold: [AtomicU64; COUNTERS],
     pub totals: [AtomicU64; COUNTERS],
+    /// A place is taken by storing its hash, and stays while the slice does.
+    pub kernels: [KernelPlace; KERNELS],
+}
+
+/// A kernel by its hash, zero for none, and how often it was launched.
+#[repr(C)]
+pub(crate) struct KernelPlace {
+    pub hash: AtomicU64,
+    pub launches: AtomicU64,
 }
 
 #[repr(C, align(128))]

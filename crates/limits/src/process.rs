@@ -38,6 +38,7 @@ impl Process {
             let slot = seat.slot();
             slot.slice.store(index as u32, Relaxed);
             slot.slice_epoch.store(epoch, Relaxed);
+            slot.counters[Counter::Opens as usize].store(1, Relaxed);
             slot.state.store(LIVE, Release);
             Ok(())
         })??;

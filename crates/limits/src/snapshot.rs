@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::layout::{
-    COUNTERS, Counter, ENDED, Header, LIVE, PAGE_SIZE, PAUSED, Page, SLICES, SLOTS, Slice, Slot,
+    COUNTERS, Counter, ENDED, Header, KERNELS, KernelPlace, LIVE, PAGE_SIZE, PAUSED, Page, SLICES, SLOTS,
+    Slice, Slot,
 };
 use crate::map::{check, source_of};
 
@@ -41,6 +42,8 @@ pub struct SliceReading {
     pub limit_bytes: u64,
     pub weight_per_mille: u32,
     pub cap_per_mille: Option<u32>,
+    /// Zero: no limit.
+    pub kernel_limit_ns: u64,
     pub paused: bool,
     pub ended: bool,
     /// Processes with a place on the slice, dead ones included until they are reaped.
@@ -51,10 +54,20 @@ pub struct SliceReading {
     pub inflight: u32,
     pub used_bytes: u64,
     pub peak_bytes: u64,
+    /// Kernels by their hashes, and how often each was launched.
+    pub kernels: Vec<(u64, u64)>,
     counters: [u64; COUNTERS],
 }
 
 impl SliceReading {
+    /// Whether any counter is below what it was: they only grow.
+    pub fn went_back(&self, before: &SliceReading) -> bool {
+        self.counters
+            .iter()
+            .zip(before.counters)
+            .any(|(now, then)| *now < then)
+    }
+
     pub fn counter(&self, counter: Counter) -> u64 {
         self.counters[counter as usize]
     }
@@ -155,12 +168,28 @@ fn read_slice(copy: &[u8], index: usize) -> Option<SliceReading> {
         limit_bytes: u64_at(copy, at + offset_of!(Slice, limit_bytes)),
         weight_per_mille: u32_at(copy, at + offset_of!(Slice, weight_per_mille)),
         cap_per_mille: (cap != 0).then_some(cap),
+        kernel_limit_ns: u64_at(copy, at + offset_of!(Slice, kernel_limit_ns)),
         paused: flags & PAUSED != 0,
         ended: flags & ENDED != 0,
         peak_bytes: u64_at(copy, at + offset_of!(Slice, peak_bytes)),
+        kernels: read_kernels(copy, at),
         counters: std::array::from_fn(|counter| u64_at(copy, totals + counter * 8)),
         ..SliceReading::default()
     })
+}
+
+fn read_kernels(copy: &[u8], slice: usize) -> Vec<(u64, u64)> {
+    let table = slice + offset_of!(Slice, kernels);
+    (0..KERNELS)
+        .map(|index| table + index * size_of::<KernelPlace>())
+        .map(|at| {
+            (
+                u64_at(copy, at + offset_of!(KernelPlace, hash)),
+                u64_at(copy, at + offset_of!(KernelPlace, launches)),
+            )
+        })
+        .filter(|(hash, _)| *hash != 0)
+        .collect()
 }
 
 fn slice_at(index: usize) -> usize {

@@ -3,6 +3,7 @@
 //! Steps are computed by pure functions in `plan` and carried out here. Nothing is remembered that could not
 //! be learnt again: after a crash the next whole report of each node starts over. Run by the leader alone.
 
+mod conduct;
 mod lease;
 mod order;
 pub mod plan;
@@ -164,6 +165,7 @@ impl Reconciler {
         if whole {
             self.connected.insert(node, true);
         }
+        self.note_conduct(node, allocations).await;
         let (steps, lost) = {
             let state = self.controller.view().read();
             let lost = state

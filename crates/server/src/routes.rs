@@ -66,6 +66,7 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(job::stop_job))
         .routes(routes!(job::resize::resize_job))
         .routes(routes!(job::why))
+        .routes(routes!(job::audit::job_audit))
         .routes(routes!(job::log::logs))
         .routes(routes!(job::session::attach_job))
         .routes(routes!(job::session::exec_job))

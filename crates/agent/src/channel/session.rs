@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tenure_api::channel::reading::MAX_DEVICES;
-use tenure_api::channel::{FromAgent, FromServer, MAX_REPORTS, Reader};
+use tenure_api::channel::{FromAgent, FromServer, Reader};
 use tenure_domain::id::VolumeId;
 use tenure_domain::schedule::fleet::Inventory;
 use tokio::io::WriteHalf;
@@ -28,6 +28,9 @@ const READINGS_EVERY: Duration = Duration::from_secs(2);
 const SLOW: Duration = Duration::from_millis(250);
 /// Frames of streams that wait for the connection; it is shared with heartbeats, so they are few.
 const STREAM_FRAMES: usize = 8;
+
+/// Reports in one frame: each may carry a record of some kilobytes.
+const AT_ONCE: usize = 400;
 
 /// Why a connection ended.
 pub(super) enum End {
@@ -200,7 +203,8 @@ impl Session<'_> {
         self.send(FromAgent::Inventory { inventory }).await?;
         let mut whole = self.node.table.whole();
         self.node.add_usage(&mut whole);
-        let mut parts = whole.chunks(MAX_REPORTS).peekable();
+        self.node.add_conduct(&mut whole, self.identity);
+        let mut parts = whole.chunks(AT_ONCE).peekable();
         loop {
             let allocations = parts.next().unwrap_or_default().to_vec();
             let more = parts.peek().is_some();
@@ -239,7 +243,8 @@ impl Session<'_> {
     async fn report(&mut self, running: bool) -> Result<(), End> {
         let mut untold = self.node.table.untold(running);
         self.node.add_usage(&mut untold);
-        for allocations in untold.chunks(MAX_REPORTS) {
+        self.node.add_conduct(&mut untold, self.identity);
+        for allocations in untold.chunks(AT_ONCE) {
             self.send(FromAgent::Report {
                 whole: false,
                 more: false,

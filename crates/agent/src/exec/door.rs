@@ -16,6 +16,7 @@ use rustix::time::Timespec;
 use tenure_api::channel::stream::{Exit, Terminal};
 
 use super::init::{Program, Stdio, World, become_job, confine, fail, start};
+use super::tally::Denials;
 use super::{children, terminal};
 use crate::door::{Answer, NAME, Question};
 use crate::kernel;
@@ -37,6 +38,8 @@ pub(super) struct Door {
     socket: Option<OwnedFd>,
     signals: OwnedFd,
     input: Input,
+    /// Of the job's own filter.
+    denials: Denials,
 }
 
 impl Door {
@@ -57,6 +60,7 @@ impl Door {
             socket: listen().ok(),
             signals: kernel::signal_fd(signals)?,
             input: Input::Nothing,
+            denials: Denials::Over,
         })
     }
 
@@ -64,10 +68,16 @@ impl Door {
         self.input = input;
     }
 
-    /// Answers knocks until a signal comes.
+    pub(super) fn set_denials(&mut self, denials: Denials) {
+        self.denials = denials;
+    }
+
+    /// Answers knocks, and denies what the job may not call, until a signal comes.
     pub(super) fn next_signal(&mut self, world: &World<'_>) -> i32 {
         loop {
             let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+            fds.extend(self.denials.poll_fd());
+            let denials = fds.len() - 1;
             fds.extend(
                 self.socket
                     .as_ref()
@@ -76,14 +86,19 @@ impl Door {
             if poll(&mut fds, None).is_err() {
                 continue;
             }
-            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let asked = fds[denials].revents();
+            let is_ready = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+            let ready = [is_ready(0), is_ready(denials + 1)];
             drop(fds);
+            if denials > 0 && !asked.is_empty() {
+                self.denials.take(asked, world.tally.as_ref());
+            }
             if ready[0]
                 && let Some(signal) = kernel::read_signal(&self.signals)
             {
                 return signal;
             }
-            if ready.get(1) == Some(&true)
+            if ready[1]
                 && let Some(socket) = &self.socket
                 && let Ok(knock) = rustix::net::accept_with(socket, SocketFlags::CLOEXEC)
             {
@@ -200,7 +215,7 @@ fn attend(
         stdio: &stdio,
         terminal: name,
     };
-    let pid = start(world, |to_init| {
+    let (pid, denials) = start(world, |to_init| {
         let why = become_job(world, to_init, &program);
         fail(failure_write.try_clone().ok(), &why)
     })?;
@@ -223,7 +238,7 @@ fn attend(
         master.as_ref(),
     );
     drop(master);
-    if let Some(exit) = until_ended(knock, pid)? {
+    if let Some(exit) = until_ended(world, knock, pid, denials)? {
         say(knock, &Answer::Ended { exit }, None);
     }
     Ok(())
@@ -232,7 +247,7 @@ fn attend(
 /// Hands over a connection, made as the job would make it.
 fn connect(world: &World<'_>, knock: &OwnedFd, port: u16) -> io::Result<()> {
     kernel::close_others(vec![knock.as_raw_fd()]);
-    let pid = start(world, |to_init| {
+    let (pid, denials) = start(world, |to_init| {
         let connected = confine(world, to_init).and_then(|()| {
             let socket = rustix::net::socket_with(
                 AddressFamily::INET,
@@ -255,24 +270,35 @@ fn connect(world: &World<'_>, knock: &OwnedFd, port: u16) -> io::Result<()> {
         }
         kernel::exit_now(0)
     })?;
-    until_ended(knock, pid)?;
+    until_ended(world, knock, pid, denials)?;
     Ok(())
 }
 
 /// How the process ended; none when nobody was there any more, so it was ended with all it had started.
-fn until_ended(knock: &OwnedFd, pid: i32) -> io::Result<Option<Exit>> {
+fn until_ended(
+    world: &World<'_>,
+    knock: &OwnedFd,
+    pid: i32,
+    mut denials: Denials,
+) -> io::Result<Option<Exit>> {
     let process = kernel::pidfd(pid)?;
     // What it left behind to this process goes to the job's first process when this one ends.
-    let mut fds = [
-        PollFd::new(&process, PollFlags::IN),
-        PollFd::new(knock, PollFlags::IN),
-    ];
     loop {
+        let mut fds = vec![
+            PollFd::new(&process, PollFlags::IN),
+            PollFd::new(knock, PollFlags::IN),
+        ];
+        fds.extend(denials.poll_fd());
         match poll(&mut fds, None) {
             Err(rustix::io::Errno::INTR) => continue,
             other => other?,
         };
-        if !fds[0].revents().is_empty() {
+        let revents: Vec<PollFlags> = fds.iter().map(PollFd::revents).collect();
+        drop(fds);
+        if let Some(asked) = revents.get(2).filter(|asked| !asked.is_empty()) {
+            denials.take(*asked, world.tally.as_ref());
+        }
+        if !revents[0].is_empty() {
             let status = kernel::reap(pid, true).map_or(0, |(_, status)| status);
             return Ok(Some(if libc::WIFEXITED(status) {
                 Exit {
@@ -286,7 +312,7 @@ fn until_ended(knock: &OwnedFd, pid: i32) -> io::Result<Option<Exit>> {
                 }
             }));
         }
-        if !fds[1].revents().is_empty() {
+        if !revents[1].is_empty() {
             hang_up(pid, &process);
             return Ok(None);
         }

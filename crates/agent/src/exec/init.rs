@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tenure_api::channel::stream::Size;
 
 use super::door::{Door, Input};
+use super::tally::{Denials, Tally};
 use super::terminal;
 use crate::isolate::broker::{Brokered, Worker};
 use crate::isolate::guard::Guard;
@@ -46,6 +47,8 @@ pub(super) struct World<'a> {
     seat: &'a Seat,
     pub launch: Launch,
     filter: Filter,
+    /// Where denied system calls are counted; none where they cannot be.
+    pub tally: Option<Tally>,
     /// A worker's, to be its descriptor 3.
     listener: Option<OwnedFd>,
 }
@@ -102,6 +105,7 @@ pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
         seat,
         launch,
         filter,
+        tally: Tally::create().ok(),
         listener,
     };
     // Before the root changes: the door is in the allocation's directory.
@@ -114,10 +118,11 @@ pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
             stdio: &stdio,
             terminal: None,
         };
-        let job = start(&world, |init| {
+        let (job, denials) = start(&world, |init| {
             let why = become_job(&world, init, &program);
             fail(failure.try_clone().ok(), &why)
         })?;
+        door.set_denials(denials);
         Ok((door, job))
     });
     let (mut door, job) = match started {
@@ -170,7 +175,7 @@ fn stdio(
 }
 
 /// Starts a process inside: `child` never returns.
-pub(super) fn start(world: &World<'_>, child: impl FnOnce(UnixStream)) -> io::Result<i32> {
+pub(super) fn start(world: &World<'_>, child: impl FnOnce(UnixStream)) -> io::Result<(i32, Denials)> {
     let (mine, theirs) = UnixStream::pair()?;
     match kernel::fork()? {
         kernel::Forked::Child => {
@@ -181,9 +186,9 @@ pub(super) fn start(world: &World<'_>, child: impl FnOnce(UnixStream)) -> io::Re
         kernel::Forked::Parent(pid) => {
             drop(theirs);
             if world.launch.user_id.is_some() && world.seat.namespaces.job_user {
-                map_user(mine, pid, world.launch.user_id)?;
+                map_user(&mine, pid, world.launch.user_id)?;
             }
-            Ok(pid)
+            Ok((pid, Denials::Awaited(mine)))
         }
     }
 }
@@ -271,7 +276,7 @@ fn finish(seat: &Seat, launch: &Launch, given: Vec<OwnedFd>) -> io::Result<()> {
 }
 
 /// Gives the job's user namespace its one user: only a process outside it may.
-fn map_user(mut job: UnixStream, pid: i32, user_id: Option<u32>) -> io::Result<()> {
+fn map_user(mut job: &UnixStream, pid: i32, user_id: Option<u32>) -> io::Result<()> {
     let Some(id) = user_id else { return Ok(()) };
     let mut ready = [0];
     // Closed unsaid when the job failed before; it says why itself.
@@ -284,7 +289,7 @@ fn map_user(mut job: UnixStream, pid: i32, user_id: Option<u32>) -> io::Result<(
 }
 
 /// Enters a user namespace of its own, and waits until it has its user.
-fn own_user(mut init: UnixStream) -> io::Result<()> {
+fn own_user(mut init: &UnixStream) -> io::Result<()> {
     kernel::unshare(libc::CLONE_NEWUSER)?;
     init.write_all(&[1])?;
     init.read_exact(&mut [0])
@@ -379,13 +384,14 @@ pub(super) fn confine(world: &World<'_>, init: UnixStream) -> Result<(), String>
         seat,
         launch,
         filter,
+        tally,
         listener,
     } = world;
     let node_fault = |what: &str, error: io::Error| format!("{NODE_FAULT}{what}: {error}");
     let unprivileged = kernel::no_core_dumps().and_then(|()| {
         if let Some(id) = launch.user_id {
             if seat.namespaces.job_user {
-                own_user(init)?;
+                own_user(&init)?;
             }
             kernel::drop_capabilities();
             kernel::become_user(id, id)?;
@@ -413,6 +419,17 @@ pub(super) fn confine(world: &World<'_>, init: UnixStream) -> Result<(), String>
         Ok(())
     };
     walled
-        .and_then(|()| filter.install())
+        .and_then(|()| match tally {
+            Some(_) => install_heard(filter, &init),
+            None => filter.install(),
+        })
         .map_err(|error| node_fault("wall the job off", error))
+}
+
+/// Installs the filter and hands its listener to the first process. A kernel that has none gets the filter alone.
+fn install_heard(filter: &Filter, init: &UnixStream) -> io::Result<()> {
+    match filter.install_heard() {
+        Ok(listener) => kernel::send_fds(init, b"calls", &[listener.as_fd()]),
+        Err(_) => filter.install(),
+    }
 }

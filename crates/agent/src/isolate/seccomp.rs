@@ -5,6 +5,7 @@
 //! handles to files by number, and whatever only an administrator needs.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use crate::kernel;
 
@@ -150,6 +151,24 @@ impl Filter {
     /// From here on, for this process and all that come from it. Needs `no_new_privileges` first.
     pub fn install(&self) -> io::Result<()> {
         kernel::filter_calls(&self.0)
+    }
+
+    /// The same, but what is denied is asked of whoever has the listener this gives. Where nobody answers any more it
+    /// is denied all the same.
+    pub fn install_heard(&self) -> io::Result<OwnedFd> {
+        let heard = |step: &libc::sock_filter| {
+            let refuses = u32::from(step.code) == libc::BPF_RET | libc::BPF_K && step.k == REFUSE;
+            libc::sock_filter {
+                k: if refuses {
+                    libc::SECCOMP_RET_USER_NOTIF
+                } else {
+                    step.k
+                },
+                ..*step
+            }
+        };
+        let program: Vec<libc::sock_filter> = self.0.iter().map(heard).collect();
+        kernel::filter_calls_heard(&program)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The real agent with real processes, against a real hub. As root, for that is what the agent is.
 
+mod audit;
 mod bench;
 mod confine;
 mod conform;

@@ -4,6 +4,7 @@
 // `call!` exists to call C functions on values the tests made.
 #![allow(clippy::macro_metavars_in_unsafe)]
 
+mod audit;
 mod bench;
 mod cl;
 mod cost;

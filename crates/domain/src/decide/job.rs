@@ -133,7 +133,11 @@ impl Case<'_> {
     }
 
     /// The allocation, if it is this node's to speak of.
-    fn allocation_on(&self, node: NodeId, id: AllocationId) -> Result<(&Allocation, &Job), Refusal> {
+    pub(super) fn allocation_on(
+        &self,
+        node: NodeId,
+        id: AllocationId,
+    ) -> Result<(&Allocation, &Job), Refusal> {
         match &self.command.by {
             Actor::System => {}
             Actor::Node(by) if *by == node => {}

@@ -4,6 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{JoinToken, Retired, State};
+use crate::audit::JobAudit;
+use crate::audit::conduct::SignedConduct;
+use crate::audit::habit::WorkloadKey;
 use crate::event::{Charge, Event};
 use crate::id::{GpuId, JobId, NodeId, UserId, VolumeId};
 use crate::schedule::allocation::Slice;
@@ -228,6 +231,13 @@ impl State {
             Event::JobRequeued { job, .. } => self.requeue(at, *job),
             Event::JobEnded { job, outcome } => return Some(self.end_job(at, *job, outcome)),
 
+            Event::ConductNoted {
+                job, record, strange, ..
+            } => self.note_conduct(at, *job, record, *strange),
+            Event::AnomalyFound { job, anomaly, .. } => {
+                self.living_job(*job).audit.found(anomaly.clone());
+            }
+
             Event::SessionOpened { session } => {
                 self.saw_id(session.id.0);
                 self.sessions.insert(session.id, session.clone());
@@ -272,6 +282,17 @@ impl State {
         job.phase = phase;
         job.since = at;
         change(job);
+    }
+
+    fn living_job(&mut self, id: JobId) -> &mut Job {
+        self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs")
+    }
+
+    fn note_conduct(&mut self, at: Time, id: JobId, record: &SignedConduct, strange: bool) {
+        let job = self.living_job(id);
+        job.audit.noted(record.clone());
+        let workload = WorkloadKey::of(job.owner, &job.spec);
+        self.habits.note(at, workload, &record.conduct, strange);
     }
 
     fn move_scope(&mut self, id: ScopeId, parent: ScopeId) {
@@ -428,6 +449,7 @@ impl State {
             charged: Cost::default(),
             ran_ms: 0,
             usage: None,
+            audit: JobAudit::default(),
         };
         self.queue.extend(QueueKey::of(&job));
         self.jobs_by_owner.entry(owner).or_default().insert(id);
@@ -576,6 +598,7 @@ impl State {
             charged: job.charged,
             ran_ms: job.ran_ms,
             usage: job.usage,
+            audit: job.audit,
             allocation,
             node,
         };

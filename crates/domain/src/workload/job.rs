@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::spec::JobSpec;
 use super::usage::Usage;
+use crate::audit::JobAudit;
 use crate::id::{AllocationId, JobId, UserId, VolumeId};
 use crate::ledger::hold::Hold;
 use crate::meter::Amounts;
@@ -134,6 +135,8 @@ pub struct Job {
     /// Use of devices over all attempts; none where none was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    #[serde(default, skip_serializing_if = "JobAudit::is_empty")]
+    pub audit: JobAudit,
 }
 
 /// A job that ended, as history keeps it.
@@ -151,6 +154,8 @@ pub struct DoneJob {
     pub ran_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    #[serde(default, skip_serializing_if = "JobAudit::is_empty")]
+    pub audit: JobAudit,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<AllocationId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use tenure_domain::Event;
+use tenure_domain::audit::conduct::{Conduct, DeniedCall, KernelHash, KernelUse, SignedConduct, Tampering};
 use tenure_domain::command::{Observation, Ran};
 use tenure_domain::event::RefusedAccess;
 use tenure_domain::id::SecretId;
@@ -418,6 +419,27 @@ fn everything() -> Vec<Event> {
         },
     );
     let (allocation, _) = world.allocation(job).expect("it started again");
+    let mut conduct = Conduct {
+        ran_ms: 5,
+        devices: 1,
+        devices_opened: 1,
+        opens: 1,
+        launches: 3,
+        denied_calls: Some(vec![DeniedCall { call: 165, times: 2 }]),
+        ..Conduct::new(allocation, job)
+    };
+    conduct.tampering.insert(Tampering::LimitsChanged);
+    conduct.add_kernels([KernelUse {
+        hash: KernelHash(0xfeed),
+        launches: 3,
+    }]);
+    let record = Box::new(SignedConduct {
+        conduct,
+        key: world.state.fleet.node(node).expect("the node").keys[0],
+        public_key: "3059".into(),
+        signature: "3045".into(),
+    });
+    take(&mut world, &agent, Wish::NoteConduct { node, record });
     let exited = Observation::Exited {
         exit_code: None,
         signal: Some(15),

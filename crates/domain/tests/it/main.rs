@@ -1,5 +1,6 @@
 //! The domain from outside: stories, properties and golden encodings, in one binary.
 
+mod audit;
 mod bad_input;
 mod chance;
 mod golden;

@@ -3,11 +3,15 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
+use super::KernelMark;
+
 /// Sizes of launches told apart: powers of two of work items.
 const SIZES: usize = 48;
 
 pub struct Kernel {
     launched: AtomicBool,
+    /// What the audit knows of it.
+    pub mark: KernelMark,
     /// Which generation of estimates these are.
     surprises: AtomicU32,
     /// Zero: not known.
@@ -15,16 +19,22 @@ pub struct Kernel {
 }
 
 impl Default for Kernel {
+    /// One whose program is not known.
     fn default() -> Kernel {
-        Kernel {
-            launched: AtomicBool::new(false),
-            surprises: AtomicU32::new(0),
-            estimates_ns: [const { AtomicU64::new(0) }; SIZES],
-        }
+        Kernel::of_hash(0)
     }
 }
 
 impl Kernel {
+    pub fn of_hash(hash: u64) -> Kernel {
+        Kernel {
+            launched: AtomicBool::new(false),
+            mark: KernelMark::new(hash),
+            surprises: AtomicU32::new(0),
+            estimates_ns: [const { AtomicU64::new(0) }; SIZES],
+        }
+    }
+
     /// Which size a launch of so many items has.
     pub fn size_of(items: u64) -> usize {
         ((u64::BITS - items.leading_zeros()) as usize).min(SIZES - 1)

@@ -120,7 +120,13 @@ pub const MEM_COPY_HOST_PTR: u64 = 1 << 5;
 pub const MEM_FLAGS: u32 = 0x1101;
 pub const MEM_SIZE: u32 = 0x1102;
 
+pub const IMAGE_ELEMENT_SIZE: u32 = 0x1111;
+pub const MAP_READ: u64 = 1;
+pub const MAP_WRITE: u64 = 2;
+
+pub const KERNEL_FUNCTION_NAME: u32 = 0x1190;
 pub const KERNEL_REFERENCE_COUNT: u32 = 0x1192;
+pub const KERNEL_PROGRAM: u32 = 0x1194;
 
 pub const EVENT_COMMAND_QUEUE: u32 = 0x11D0;
 pub const EVENT_EXECUTION_STATUS: u32 = 0x11D3;

@@ -11,6 +11,7 @@ use super::bind::GetInfo;
 use super::context::{context, nothing};
 use super::layer::{Entry, Hook};
 use super::{device, guarded, next, zero};
+use crate::gate::Way;
 use crate::registry::Registry;
 
 pub const HOOKS: &[Hook] = &[
@@ -112,6 +113,12 @@ unsafe fn make(
     }
     if copied {
         ASKED.set(buffer, flags);
+    }
+    if from_host {
+        context
+            .devices
+            .iter()
+            .for_each(|binding| binding.gate.count_bytes(Way::In, size as u64));
     }
     if allocation.tie_to(buffer) && (from_host || copied || zero::buffer(&context, buffer, of, size)) {
         return buffer;

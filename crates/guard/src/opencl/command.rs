@@ -16,7 +16,7 @@ use super::batch::{Counted, Group};
 use super::bind::value_of;
 use super::next;
 use super::queue::{Queue, queue, queues};
-use crate::gate::{Front, Kernel, Measured};
+use crate::gate::{Front, Kernel, Measured, Way};
 use crate::registry::Registry;
 
 /// Commands estimated shorter than this are counted in groups.
@@ -31,7 +31,7 @@ pub enum Work {
     /// A kernel over about 2^n work items.
     Kernel(Arc<Kernel>, usize),
     /// A transfer of so many bytes.
-    Bytes(u64),
+    Bytes(u64, Way),
 }
 
 impl Work {
@@ -39,7 +39,7 @@ impl Work {
         match self {
             Work::Kernel(kernel, size) => kernel.estimate_ns(*size, queue.binding.gate.surprises()),
             // Two gigabytes a second and a microsecond: slower than any device, so it is on the safe side.
-            Work::Bytes(bytes) => Some(1_000 + bytes / 2),
+            Work::Bytes(bytes, _) => Some(1_000 + bytes / 2),
         }
     }
 }
@@ -175,6 +175,10 @@ pub fn command(
     let estimate_ns = known.unwrap_or(UNKNOWN_NS);
     if !gate.enter(estimate_ns) {
         return OUT_OF_RESOURCES;
+    }
+    match &work {
+        Work::Kernel(kernel, _) => gate.count_kernel(&kernel.mark),
+        Work::Bytes(bytes, way) => gate.count_bytes(*way, *bytes),
     }
     if waits > 0 {
         // It may wait for the program itself; only an event of its own tells that from running.

@@ -6,7 +6,7 @@ use super::abi::{Handle, KERNEL_REFERENCE_COUNT, OUT_OF_RESOURCES};
 use super::bind::value_of;
 use super::command::{Work, command};
 use super::layer::{Entry, Hook};
-use super::{guarded, next};
+use super::{guarded, next, program};
 use crate::gate::Kernel;
 use crate::registry::Registry;
 
@@ -21,7 +21,7 @@ static KERNELS: Registry<Kernel> = Registry::new();
 fn kernel(handle: Handle) -> Arc<Kernel> {
     KERNELS
         .get(handle)
-        .unwrap_or_else(|| KERNELS.set(handle, Kernel::default()))
+        .unwrap_or_else(|| KERNELS.set(handle, Kernel::of_hash(program::kernel_hash(handle))))
 }
 
 unsafe extern "C" fn enqueue_nd_range_kernel(

@@ -11,7 +11,8 @@ use super::abi::{
     SUCCESS,
 };
 use super::{
-    buffer, context, denied, device, enqueue, event, extension, guarded, image, kernel, map, queue, svm,
+    buffer, context, denied, device, enqueue, event, extension, guarded, image, kernel, map, program, queue,
+    svm,
 };
 
 pub type Entry = *const c_void;
@@ -67,8 +68,6 @@ const PASSED: &[&str] = &[
     "clRetainSampler",
     "clReleaseSampler",
     "clGetSamplerInfo",
-    "clCreateProgramWithSource",
-    "clCreateProgramWithBinary",
     "clRetainProgram",
     "clReleaseProgram",
     "clBuildProgram",
@@ -99,9 +98,7 @@ const PASSED: &[&str] = &[
     "clReleaseDevice",
     "clRetainDeviceEXT",
     "clReleaseDeviceEXT",
-    "clCreateProgramWithBuiltInKernels",
     "clCompileProgram",
-    "clLinkProgram",
     "clUnloadPlatformCompiler",
     "clGetKernelArgInfo",
     "clEnqueueMarkerWithWaitList",
@@ -112,7 +109,6 @@ const PASSED: &[&str] = &[
     "clSetKernelExecInfo",
     "clGetKernelSubGroupInfoKHR",
     "clCloneKernel",
-    "clCreateProgramWithIL",
     "clGetDeviceAndHostTimer",
     "clGetHostTimer",
     "clGetKernelSubGroupInfo",
@@ -131,6 +127,7 @@ fn hooked() -> impl Iterator<Item = &'static Hook> {
         svm::HOOKS,
         enqueue::HOOKS,
         map::HOOKS,
+        program::HOOKS,
         kernel::HOOKS,
         event::HOOKS,
         extension::HOOKS,

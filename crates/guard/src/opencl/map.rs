@@ -2,11 +2,12 @@
 
 use std::ffi::c_void;
 
-use super::abi::{Handle, OUT_OF_RESOURCES, SUCCESS};
+use super::abi::{Handle, MAP_READ, MAP_WRITE, OUT_OF_RESOURCES, SUCCESS};
 use super::command::{Work, command};
-use super::enqueue::pixels_in;
+use super::enqueue::pixels_of;
 use super::layer::{Entry, Hook};
 use super::{guarded, next};
+use crate::gate::Way;
 
 pub const HOOKS: &[Hook] = &[
     Hook("clEnqueueMapBuffer", map_buffer as Entry),
@@ -19,7 +20,7 @@ pub const HOOKS: &[Hook] = &[
 /// `code` is valid or null.
 unsafe fn mapped(
     queue: Handle,
-    bytes: u64,
+    (bytes, flags): (u64, u64),
     waits: u32,
     blocking: u32,
     event: *mut Handle,
@@ -27,11 +28,24 @@ unsafe fn mapped(
     call: impl FnOnce(*mut Handle, *mut i32) -> *mut c_void,
 ) -> *mut c_void {
     let mut address = std::ptr::null_mut();
-    let answer = command(queue, Work::Bytes(bytes), waits, blocking != 0, event, |event| {
-        let mut answer = SUCCESS;
-        address = call(event, &mut answer);
-        answer
-    });
+    // What is written there comes to the device when it is unmapped.
+    let way = match flags & MAP_READ {
+        0 => Way::In,
+        _ if flags & MAP_WRITE != 0 => Way::Both,
+        _ => Way::Out,
+    };
+    let answer = command(
+        queue,
+        Work::Bytes(bytes, way),
+        waits,
+        blocking != 0,
+        event,
+        |event| {
+            let mut answer = SUCCESS;
+            address = call(event, &mut answer);
+            answer
+        },
+    );
     if !code.is_null() {
         // SAFETY: valid as promised.
         unsafe { *code = answer };
@@ -67,11 +81,19 @@ unsafe extern "C" fn map_buffer(
         let next: Next = next!("clEnqueueMapBuffer");
         // SAFETY: the caller's own arguments.
         unsafe {
-            mapped(queue, size as u64, waits, blocking, event, code, |event, code| {
-                next(
-                    queue, buffer, blocking, flags, at, size, waits, wait_list, event, code,
-                )
-            })
+            mapped(
+                queue,
+                (size as u64, flags),
+                waits,
+                blocking,
+                event,
+                code,
+                |event, code| {
+                    next(
+                        queue, buffer, blocking, flags, at, size, waits, wait_list, event, code,
+                    )
+                },
+            )
         }
     })
 }
@@ -110,7 +132,7 @@ unsafe extern "C" fn map_image(
         unsafe {
             mapped(
                 queue,
-                pixels_in(region),
+                (pixels_of(image, region), flags),
                 waits,
                 blocking,
                 event,

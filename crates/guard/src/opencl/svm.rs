@@ -9,6 +9,7 @@ use super::command::{Work, command};
 use super::context::context;
 use super::layer::{Entry, Hook};
 use super::{guarded, next, zero};
+use crate::gate::Way;
 use crate::registry::Registry;
 
 pub const HOOKS: &[Hook] = &[
@@ -93,7 +94,7 @@ unsafe extern "C" fn enqueue_svm_free(
         }
         let mut own: Handle = std::ptr::null_mut();
         let place = if event.is_null() { &raw mut own } else { event };
-        let code = command(queue, Work::Bytes(0), waits, false, place, |event| {
+        let code = command(queue, Work::Bytes(0, Way::Within), waits, false, place, |event| {
             // SAFETY: the caller's own arguments.
             unsafe { next(queue, count, pointers, notify, data, waits, wait_list, event) }
         });

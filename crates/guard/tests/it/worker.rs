@@ -145,6 +145,7 @@ fn runs_its_part() {
         "vulkan-look" => super::vulkan::memory::look(),
         "vulkan-share" => super::vulkan::share::work(),
         "misbehave" => super::contain::misbehave(),
+        "audit" => super::audit::work(),
         other => panic!("no part {other}"),
     }
 }

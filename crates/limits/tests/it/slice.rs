@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tenure_limits::{Counter, Device, Error, Lease, Process, Refused, SliceSpec};
+use tenure_limits::{Counter, Device, Error, KERNELS, Lease, Process, Refused, SliceSpec};
 
 use crate::worker::spec;
 
@@ -170,4 +170,38 @@ fn an_inherited_descriptor_names_a_page() {
     let process = Process::join(std::path::Path::new(&name), 7).unwrap();
     process.charge(5).unwrap();
     assert_eq!(device.audit_bytes(7).unwrap(), 5);
+}
+
+#[test]
+fn kernels_are_counted_by_hash_up_to_the_tables_end() {
+    let (_dir, path, device) = device();
+    device.add(spec(7, 1000, 500)).unwrap();
+    let one = Process::join(&path, 7).unwrap();
+    let two = Process::join(&path, 7).unwrap();
+    assert_eq!(one.kernel(77), two.kernel(77), "one kernel, one place");
+    for _ in 0..3 {
+        one.count_kernel(one.kernel(77));
+        two.count_kernel(two.kernel(0));
+    }
+    for hash in 1000..1000 + KERNELS as u64 {
+        one.count_kernel(one.kernel(hash));
+    }
+    drop((one, two));
+    let reading = device.snapshot().unwrap().slice(7).unwrap().clone();
+    assert_eq!(reading.kernels.len(), KERNELS);
+    assert_eq!(reading.kernels[..2], [(77, 3), (1, 3)]);
+    assert_eq!(
+        reading.counter(Counter::OtherKernels),
+        2,
+        "the leaver's counts stay"
+    );
+    assert_eq!(reading.counter(Counter::Opens), 2);
+    device.end(7).unwrap();
+    device.remove(7).unwrap();
+    device.add(spec(8, 1000, 500)).unwrap();
+    assert_eq!(
+        device.snapshot().unwrap().slice(8).unwrap().kernels,
+        vec![],
+        "nothing of the one before"
+    );
 }

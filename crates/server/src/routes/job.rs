@@ -1,6 +1,7 @@
 //! Jobs: submitting, listing, stopping, and why they wait. A job that ended is read from history, under the
 //! rights of the place it ended at.
 
+pub mod audit;
 pub(super) mod list;
 pub mod log;
 pub mod plan;

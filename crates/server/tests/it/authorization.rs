@@ -176,6 +176,7 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("stop_job", At(Job, "job_stop")),
         ("resize_job", At(Job, "job_submit")),
         ("why", At(Job, "job_read")),
+        ("job_audit", At(Job, "job_read")),
         ("logs", At(Job, "job_read")),
         ("attach_job", At(Job, "job_attach")),
         ("exec_job", At(Job, "job_exec")),
@@ -578,6 +579,7 @@ impl Stage<'_> {
                 let verb = operation.trim_end_matches("_job");
                 get(format!("/v1/jobs/{target}/{verb}"))
             }
+            "job_audit" => get(format!("/v1/jobs/{target}/audit")),
             "why" | "logs" => get(format!("/v1/jobs/{target}/{operation}")),
             "node" => get(format!("/v1/nodes/{}", node().await)),
             "gpu" => get(format!("/v1/gpus/{}", self.world.gpu(&self.fresh()).await)),

@@ -1,5 +1,6 @@
 //! Tests over the whole house: its rules, and the real programs together.
 
+mod audit;
 mod crash;
 mod interrupt;
 mod session;
