@@ -15,6 +15,7 @@ use tenure_api::channel::{FromAgent, FromServer, Reader};
 use tenure_api::seal;
 use tenure_api::token::JoinTicket;
 use tenure_domain::audit::conduct::{Conduct, SignedConduct};
+use tenure_domain::schedule::receipt::Receipt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -166,6 +167,15 @@ impl Identity {
         let key = KeyPair::from_pem(&self.read("node.key")?)?;
         let public_key = key.subject_public_key_info();
         Ok(seal::sealed(conduct, &public_key, |message| {
+            SigningKey::sign(&key, message)
+        })?)
+    }
+
+    /// Signs the receipt of a scrub likewise.
+    pub fn sign_receipt(&self, receipt: Receipt) -> Result<Receipt, IdentityError> {
+        let key = KeyPair::from_pem(&self.read("node.key")?)?;
+        let public_key = key.subject_public_key_info();
+        Ok(seal::sealed_receipt(receipt, &public_key, |message| {
             SigningKey::sign(&key, message)
         })?)
     }

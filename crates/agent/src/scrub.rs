@@ -17,12 +17,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use tenure_api::channel::Order;
-use tenure_api::proof::NodeKey;
 use tenure_domain::id::AllocationId;
 use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::tenancy::key::Digest;
 
 use crate::discover::{Device, Found};
+use crate::identity::Identity;
 use crate::record::write_whole;
 use crate::share::Shares;
 pub use receipts::Receipts;
@@ -156,14 +156,16 @@ impl Scrubs {
 
     /// Signs a receipt and keeps it until the server has it.
     fn keep(&self, receipt: Receipt) -> io::Result<()> {
-        let key = self.key()?;
-        self.receipts
-            .add(receipt, |receipt| key.sign(receipt).map_err(io::Error::other))
+        let identity = self.identity()?;
+        self.receipts.add(receipt, |receipt| {
+            identity.sign_receipt(receipt).map_err(io::Error::other)
+        })
     }
 
-    fn key(&self) -> io::Result<NodeKey> {
+    fn identity(&self) -> io::Result<Identity> {
         let root = self.dir.parent().unwrap_or(&self.dir);
-        NodeKey::from_pem(&std::fs::read_to_string(root.join("node.key"))?).map_err(io::Error::other)
+        let identity = Identity::load(root).map_err(io::Error::other)?;
+        identity.ok_or_else(|| io::Error::other("the node has not joined"))
     }
 
     /// Receipts the server has not taken note of, signed with the key the node has now.
@@ -172,10 +174,10 @@ impl Scrubs {
         if untold.is_empty() {
             return Ok(untold);
         }
-        let key = self.key()?;
+        let identity = self.identity()?;
         untold
             .into_iter()
-            .map(|receipt| key.sign(receipt).map_err(io::Error::other))
+            .map(|receipt| identity.sign_receipt(receipt).map_err(io::Error::other))
             .collect()
     }
 

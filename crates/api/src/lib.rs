@@ -9,7 +9,6 @@ pub mod channel;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod problem;
-pub mod proof;
 pub mod seal;
 pub mod secret_text;
 pub mod token;

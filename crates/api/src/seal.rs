@@ -4,6 +4,7 @@
 
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use tenure_domain::audit::conduct::{Conduct, SignedConduct};
+use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::tenancy::key::Digest;
 
 /// How public key info of a P-256 key begins; 65 bytes of the key itself follow.
@@ -38,19 +39,50 @@ pub fn sealed<E>(
     })
 }
 
+/// The same for the receipt of a scrub, whatever its seal said before.
+pub fn sealed_receipt<E>(
+    receipt: Receipt,
+    public_key: &[u8],
+    sign: impl FnOnce(&[u8]) -> Result<Vec<u8>, E>,
+) -> Result<Receipt, E> {
+    let signature = sign(receipt.message().as_bytes())?;
+    Ok(Receipt {
+        key: digest(public_key),
+        public_key: to_hex(public_key),
+        signature: to_hex(&signature),
+        ..receipt
+    })
+}
+
 /// Whether the record is what the holder of its key signed. Whether that is a node's key is another question.
 pub fn check(record: &SignedConduct) -> Result<(), BadSeal> {
-    let public_key = from_hex(&record.public_key).ok_or(BadSeal::NotAKey)?;
+    let message = SignedConduct::message(&record.conduct);
+    holds(&record.key, &record.public_key, &record.signature, &message)
+}
+
+/// The same of a receipt.
+pub fn check_receipt(receipt: &Receipt) -> Result<(), BadSeal> {
+    let message = receipt.message();
+    holds(
+        &receipt.key,
+        &receipt.public_key,
+        &receipt.signature,
+        message.as_bytes(),
+    )
+}
+
+fn holds(key: &Digest, public_key: &str, signature: &str, message: &[u8]) -> Result<(), BadSeal> {
+    let public_key = from_hex(public_key).ok_or(BadSeal::NotAKey)?;
     let point = public_key
         .strip_prefix(&P256)
         .filter(|point| point.len() == 65)
         .ok_or(BadSeal::NotAKey)?;
-    if digest(&public_key) != record.key {
+    if digest(&public_key) != *key {
         return Err(BadSeal::OtherKey);
     }
-    let signature = from_hex(&record.signature).ok_or(BadSeal::BadSignature)?;
+    let signature = from_hex(signature).ok_or(BadSeal::BadSignature)?;
     UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point)
-        .verify(&SignedConduct::message(&record.conduct), &signature)
+        .verify(message, &signature)
         .map_err(|_| BadSeal::BadSignature)
 }
 
@@ -132,6 +164,58 @@ mod tests {
                 ..good.clone()
             };
             assert_eq!(check(&bad), Err(why));
+        }
+    }
+
+    fn receipt() -> Receipt {
+        let random = SystemRandom::new();
+        let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, key.as_ref(), &random).unwrap();
+        let receipt = Receipt {
+            number: 1,
+            device: "GPU-1".into(),
+            from: ["ten_a".to_owned()].into(),
+            to: "ten_b".into(),
+            allocation: AllocationId(7),
+            at_ms: 5,
+            took_ms: 6,
+            bytes: 1 << 30,
+            local_bytes: 65536,
+            compute_units: 4,
+            fault: None,
+            key: Digest([0; 32]),
+            public_key: String::new(),
+            signature: String::new(),
+        };
+        let public_key = [&P256[..], key.public_key().as_ref()].concat();
+        let sign = |message: &[u8]| Ok::<_, ()>(key.sign(&random, message).unwrap().as_ref().to_vec());
+        sealed_receipt(receipt, &public_key, sign).unwrap()
+    }
+
+    #[test]
+    fn nothing_of_a_receipt_can_be_changed() {
+        let (signed, forged) = (receipt(), receipt());
+        assert_eq!(check_receipt(&signed), Ok(()));
+        let changes: [fn(&mut Receipt, &Receipt); 14] = [
+            |receipt, _| receipt.number = 2,
+            |receipt, _| receipt.device.push('0'),
+            |receipt, _| receipt.from = Default::default(),
+            |receipt, _| receipt.to = "ten_c".into(),
+            |receipt, _| receipt.allocation.0 += 1,
+            |receipt, _| receipt.at_ms += 1,
+            |receipt, _| receipt.took_ms += 1,
+            |receipt, _| receipt.bytes += 1,
+            |receipt, _| receipt.local_bytes = 0,
+            |receipt, _| receipt.compute_units += 1,
+            |receipt, _| receipt.fault = Some("stuck".into()),
+            |receipt, forged| receipt.signature = forged.signature.clone(),
+            |receipt, forged| receipt.public_key = forged.public_key.clone(),
+            |receipt, forged| receipt.key = forged.key,
+        ];
+        for (number, change) in changes.iter().enumerate() {
+            let mut changed = signed.clone();
+            change(&mut changed, &forged);
+            assert!(check_receipt(&changed).is_err(), "change {number}");
         }
     }
 

@@ -39,7 +39,7 @@ impl Command {
         match self {
             Command::Show { job } => {
                 let client = context.client()?;
-                let id = resolve::job(&client, &job).await?;
+                let id = resolve::job::job(&client, &job).await?;
                 let audit = client.job_audit(&id.to_string()).await?;
                 context
                     .out

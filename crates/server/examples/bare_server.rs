@@ -55,6 +55,9 @@ impl Engine for NoEngine {
     async fn erase_volume(&self, node: NodeId, _: VolumeId) -> Result<(), EngineError> {
         Err(EngineError::NotConnected(node))
     }
+    async fn receipts_taken(&self, node: NodeId, _: u64) -> Result<(), EngineError> {
+        Err(EngineError::NotConnected(node))
+    }
     async fn read_log(
         &self,
         node: NodeId,

@@ -137,7 +137,7 @@ impl Reconciler {
                 .node(node)
                 .is_some_and(|node| node.keys.contains(&receipt.key))
         };
-        if let Err(error) = tenure_api::proof::verify(&receipt) {
+        if let Err(error) = tenure_api::seal::check_receipt(&receipt) {
             tracing::warn!(%node, number = receipt.number, %error, "a receipt was not taken");
             return;
         }

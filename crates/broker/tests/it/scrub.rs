@@ -7,9 +7,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::ptr::null_mut;
 
-use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair};
-use tenure_api::proof::{NodeKey, verify};
+use rcgen::{KeyPair, PublicKeyData, SigningKey};
+use tenure_api::seal;
 use tenure_broker::scrub::{Scrubbed, Wanted, scrub};
 use tenure_domain::id::AllocationId;
 use tenure_domain::schedule::receipt::Receipt;
@@ -122,17 +121,17 @@ pub fn hand_over() {
     let bytes = setting("TENURE_TEST_BYTES");
     let cl = Cl::open().unwrap();
     let tenants = [Tenant::new(&cl), Tenant::new(&cl)];
-    let random = SystemRandom::new();
-    let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &random).unwrap();
-    let key = NodeKey::from_pkcs8(key.as_ref()).unwrap();
+    let key = KeyPair::generate().unwrap();
     let (mut memory, mut local, mut verified) = (0, 0, 0);
     for round in 0..rounds {
         let [from, to] = [round as usize % 2, (round as usize + 1) % 2];
         tenants[from].leave(0x5EC2_0001 + round as u32 * 2);
         if scrubs {
             let done = scrub(&wanted(bytes)).unwrap();
-            let receipt = key.sign(receipt(round + 1, from, to, done)).unwrap();
-            verified += u64::from(verify(&receipt).is_ok());
+            let receipt = receipt(round + 1, from, to, done);
+            let public_key = key.subject_public_key_info();
+            let receipt = seal::sealed_receipt(receipt, &public_key, |message| key.sign(message)).unwrap();
+            verified += u64::from(seal::check_receipt(&receipt).is_ok());
         }
         let (in_memory, in_local) = tenants[to].look();
         memory += u64::from(in_memory);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use tenure_api::client::Client;
-use tenure_api::proof::verify;
+use tenure_api::seal;
 use tenure_api::v1::event::{EventQuery, EventView};
 use tenure_api::v1::time::Moment;
 use tenure_domain::id::{GpuId, NodeId};
@@ -94,7 +94,7 @@ fn take(
         at: event.at,
         node,
         gpu,
-        verified: own && verify(&receipt).is_ok(),
+        verified: own && seal::check_receipt(&receipt).is_ok(),
         receipt,
     });
     Ok(())
@@ -117,7 +117,7 @@ fn table(receipts: &[Checked]) -> Table {
             None => text("clean").paint(Paint::Good),
             Some(why) => text(why.as_str()).paint(Paint::Bad),
         };
-        table.row([
+        table.row(vec![
             text(full(*at, now())),
             text(gpu.to_string()),
             text(from.join(", ")),

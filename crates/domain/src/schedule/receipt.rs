@@ -1,6 +1,6 @@
 //! Receipts of scrubs: what a node says, and signs, of a device it cleaned between two tenants.
 //!
-//! Deliberately absent: making and checking signatures (api's `proof`), and the scrub itself (broker, started by the
+//! Deliberately absent: making and checking signatures (api's `seal`), and the scrub itself (broker, started by the
 //! agent). No receipt, no hand-over: the agent keeps to that; the platform keeps the receipts.
 
 use std::collections::BTreeSet;
