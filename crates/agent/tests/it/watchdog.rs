@@ -25,7 +25,7 @@ fn process(words: &str) -> i32 {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_holds_more_than_its_slice_is_ended_within_a_second() {
     let machine = Machine::new().with_opencl();
-    machine.nvml(&json!({"driver": "570.86.15", "devices": []}));
+    machine.nvml(&json!({"driver": "595.71.05", "devices": []}));
     let mut bench = Bench::on(
         Duration::from_secs(60),
         &["--context-mib", "100"],
@@ -34,7 +34,7 @@ async fn what_holds_more_than_its_slice_is_ended_within_a_second() {
     .await;
     // The device is PoCL's; its driver's word from outside is the double's.
     let uuid = uuid(&bench);
-    machine.nvml(&json!({"driver": "570.86.15", "devices": [{"model": "T4", "uuid": uuid, "bus": 1}]}));
+    machine.nvml(&json!({"driver": "595.71.05", "devices": [{"model": "T4", "uuid": uuid, "bus": 1}]}));
     let mut watcher = bench.watch();
     bench.kill_agent();
     bench.start_agent();
