@@ -39,7 +39,7 @@ pub struct Scrubbed {
 
 /// The largest piece asked for, and the smallest worth asking for.
 const PIECE_MOST: u64 = 256 << 20;
-const PIECE_LEAST: u64 = 1 << 20;
+const PIECE_LEAST: u64 = 64 << 10;
 /// How often each compute unit's local memory is written, on average: which unit runs which group nobody says.
 const ROUNDS: usize = 8;
 

@@ -1,9 +1,10 @@
 //! What runs on the device: kernels that write a pattern, count where it is not, and do the same in local memory.
 
 use std::ffi::{CStr, c_void};
+use std::marker::PhantomData;
 use std::ptr::{null, null_mut};
 
-use super::device::{Context, Piece, done, group_size};
+use super::device::{Context, Piece, done, group_size, largest};
 use crate::abi::Handle;
 use crate::driver::cl;
 
@@ -33,6 +34,8 @@ __kernel void tenure_local(__local volatile uint *local_memory, ulong words, uin
 }
 ";
 
+/// What the kernels answer in: as large as the pages that drivers give, so that no other piece shares one with it.
+const OWN_BYTES: u64 = 2 << 20;
 /// Work items that go over a piece together.
 const ITEMS: usize = 1 << 16;
 
@@ -57,7 +60,7 @@ impl Kernels {
             write: null_mut(),
             check: null_mut(),
             local: null_mut(),
-            wrong: Piece::new(context, 4)?,
+            wrong: Piece::new(context, (largest(context.device) / 16).clamp(4, OWN_BYTES) & !3)?,
         };
         // SAFETY: a live program; no options, no callback.
         let code = unsafe { (cl().build_program)(program, 0, null(), c"".as_ptr(), null(), null_mut()) };
@@ -69,9 +72,10 @@ impl Kernels {
     }
 
     pub fn write(&self, context: &Context, piece: &Piece, salt: u32) -> Result<(), String> {
+        let words = piece.words();
         let arguments = [
             of(&piece.handle),
-            Argument::of_number(&piece.words()),
+            Argument::of_number(&words),
             Argument::of_number(&salt),
         ];
         launch(context, self.write, &arguments, ITEMS, None)
@@ -79,9 +83,10 @@ impl Kernels {
 
     pub fn check(&self, context: &Context, piece: &Piece, salt: u32) -> Result<(), String> {
         context.zero(&self.wrong)?;
+        let words = piece.words();
         let arguments = [
             of(&piece.handle),
-            Argument::of_number(&piece.words()),
+            Argument::of_number(&words),
             Argument::of_number(&salt),
             of(&self.wrong.handle),
         ];
@@ -144,36 +149,39 @@ fn kernel(program: Handle, name: &CStr) -> Result<Handle, String> {
     Ok(kernel)
 }
 
-struct Argument {
+/// What a kernel is given: a number or a handle that lives until the launch, or local memory.
+struct Argument<'a> {
     size: usize,
     value: *const c_void,
+    lives: PhantomData<&'a ()>,
 }
 
-impl Argument {
-    /// The number must live until the launch.
-    fn of_number<T>(number: &T) -> Argument {
+impl<'a> Argument<'a> {
+    fn of_number<T>(number: &'a T) -> Argument<'a> {
         Argument {
             size: size_of::<T>(),
             value: std::ptr::from_ref(number).cast(),
+            lives: PhantomData,
         }
     }
 
-    fn local(bytes: usize) -> Argument {
+    fn local(bytes: usize) -> Argument<'static> {
         Argument {
             size: bytes,
             value: null(),
+            lives: PhantomData,
         }
     }
 }
 
-fn of(handle: &Handle) -> Argument {
+fn of(handle: &Handle) -> Argument<'_> {
     Argument::of_number(handle)
 }
 
 fn launch(
     context: &Context,
     kernel: Handle,
-    arguments: &[Argument],
+    arguments: &[Argument<'_>],
     items: usize,
     group: Option<usize>,
 ) -> Result<(), String> {

@@ -207,8 +207,8 @@ fn found(command: Command, part: &str, settings: &[(&str, String)]) -> Vec<u64> 
     line.split(' ').map(|number| number.parse().unwrap()).collect()
 }
 
-/// What the double has of memory.
-const LASTING_BYTES: u64 = MIB;
+/// What can be had of the double's memory beside what the kernels answer in, which is zeroed.
+const LASTING_BYTES: u64 = MIB - (64 << 10);
 
 #[test]
 fn a_device_whose_memory_lasts_hands_nothing_on() {
@@ -276,7 +276,7 @@ fn a_device_that_cannot_be_scrubbed_is_found_out() {
     let dir = tempfile::tempdir().unwrap();
     for (fault, why) in [
         ("stuck", "what was written to device memory was not read back"),
-        ("small", "the device gave 262144 bytes to scrub, not 1048576"),
+        ("small", "the device gave 196608 bytes to scrub, not 983040"),
     ] {
         let said = scrubbed(&dir, Some(fault)).unwrap_err();
         assert!(said.contains(why), "{fault}: {said}");
@@ -293,7 +293,7 @@ fn a_device_that_cannot_be_scrubbed_is_found_out() {
 fn pocl_hands_nothing_on_within_one_process() {
     let _turn = turn();
     let bench = Bench::on(Vendor::Pocl, &[spec(1, 64)]);
-    let rounds = count("TENURE_POCL_HANDOVERS", 1000);
+    let rounds = count("TENURE_POCL_HANDOVERS", 300);
     let name = ("TENURE_TEST_PLATFORM", "Portable Computing Language");
     let mut guarded = bench.bare(own());
     guarded
