@@ -72,7 +72,8 @@ async fn a_job_finds_the_guard_in_the_drivers_place() {
     let dir = driver.path().display().to_string();
     // Writable for jobs: what is there must be covered, never written to.
     let shown = format!("{dir}:rw");
-    let mut arguments = vec!["--host-dir", &shown, "--driver-dir", &dir, "--host-dir", &venv];
+    let [shown, dir_shown, venv] = [&shown, &dir, &venv].map(String::as_str);
+    let mut arguments = vec!["--host-dir", shown, "--driver-dir", dir_shown, "--host-dir", venv];
     if !prefix.starts_with("/usr") {
         arguments.extend(["--host-dir", prefix.trim()]);
     }
