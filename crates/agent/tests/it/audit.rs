@@ -144,6 +144,36 @@ async fn who_writes_into_the_page_is_found() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_nobody_here_wrote_raise_nothing() {
+    let bench = bench().await;
+    let attack = "hashcat -m 0 -a 3 --potfile-disable --force --self-test-disable -w 1 b52340b4de4566b804c9880aa0b4af5f ?d?d?d?d";
+    let film = "ffmpeg -hide_banner -loglevel error -y -init_hw_device opencl=gpu:0.0 -filter_hw_device gpu -f lavfi \
+        -i testsrc2=size=320x240:rate=25:duration=1 -vf format=yuv420p,hwupload,avgblur_opencl=sizeX=5,hwdownload,format=yuv420p -f md5 -";
+    // Each where it has room, and in the middle of nothing.
+    for (program, mib) in [
+        ("clinfo", 512),
+        (attack, 2048),
+        (attack, 512),
+        (film, 256),
+        (film, 4),
+    ] {
+        let (found, text) = conduct(&bench, order(&bench, mib, &["sh", "-c", program])).await;
+        assert_eq!(kinds(&found), [], "{program} in {mib} MiB: {found:?} {text}");
+        assert!(found.opens > 0, "{program}: {found:?}");
+        eprintln!(
+            "{:.12} in {mib} MiB: {} denials, {} refusals of {}, {} launches of {} kernels, system calls {:?}",
+            program,
+            found.denials,
+            found.refusals,
+            found.allocations + found.refusals,
+            found.launches,
+            found.kernels.len(),
+            found.denied_calls
+        );
+    }
+}
+
 /// Speaks to its worker without our library.
 const GARBAGE: &str = "
 import os, socket, struct, time
