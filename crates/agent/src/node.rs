@@ -305,12 +305,29 @@ impl Node {
     pub fn watch_use(&self) {
         let (found, pages) = (self.found(), self.shares.read());
         let nvidia = self.telemetry.nvidia_processes(&found);
-        for (id, note) in self.watchdog.look(&found, &pages, nvidia.as_ref(), self) {
-            tracing::warn!(allocation = %id, "{note}");
-            if let Err(error) = self.stop(id, &watchdog::request(note)) {
-                tracing::error!(allocation = %id, %error, "could not end what is over its limit");
-            }
+        let over = self.watchdog.look(&found, &pages, nvidia.as_ref(), self);
+        let past = self.watchdog.past_the_guard(&pages, self);
+        for (id, note) in over.into_iter().chain(past) {
+            self.end_over_limit(id, note);
         }
+        self.inspect();
+    }
+
+    fn end_over_limit(&self, id: AllocationId, note: String) {
+        tracing::warn!(allocation = %id, "{note}");
+        if let Err(error) = self.stop(id, &watchdog::request(note)) {
+            tracing::error!(allocation = %id, %error, "could not end what is over its limit");
+        }
+    }
+
+    /// Who alone could have written on the page that an allocation's slice is on: those behind a worker cannot, and of
+    /// several nobody can tell which it was.
+    fn only_writer_beside(&self, id: AllocationId) -> Option<AllocationId> {
+        let pages = self.shares.read();
+        let page = pages.iter().find(|page| page.snapshot.slice(id.0).is_some())?;
+        let on_it = page.snapshot.slices.iter().map(|slice| AllocationId(slice.id));
+        let mut writers = on_it.filter(|&id| self.lives(id) && self.worker_cgroup(id).is_none());
+        writers.next().filter(|_| writers.next().is_none())
     }
 
     /// Writes down what was done to limits since it was last looked.
@@ -320,6 +337,9 @@ impl Node {
             tracing::warn!(allocation = %id, ?kinds, "a job's limits were tampered with");
             if let Err(error) = conduct::keep_tampering(&self.dir.allocation(id), &seen) {
                 tracing::error!(allocation = %id, %error, "could not write down what was done to a job's limits");
+            }
+            if let Some(writer) = self.only_writer_beside(id) {
+                self.end_over_limit(writer, "ended: it wrote on the page of its limits".to_owned());
             }
         }
     }
@@ -462,6 +482,13 @@ impl Node {
 }
 
 impl Jobs for Node {
+    fn processes_with_drivers(&self, id: AllocationId) -> Vec<i32> {
+        match self.worker_cgroup(id) {
+            Some(_) => Vec::new(),
+            None => self.processes(id),
+        }
+    }
+
     fn processes(&self, id: AllocationId) -> Vec<i32> {
         let record = self.table.get(id).filter(|record| !record.phase.has_ended());
         let Some(record) = record else {

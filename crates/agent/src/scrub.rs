@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use tenure_api::channel::Order;
+use tenure_api::channel::{DeviceSlice, Order};
 use tenure_domain::id::AllocationId;
 use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::tenancy::key::Digest;
@@ -68,10 +68,7 @@ impl Scrubs {
 
     /// Whether another tenant may have left something on a device of this order.
     pub fn is_due(&self, order: &Order) -> bool {
-        order
-            .devices
-            .iter()
-            .any(|slice| !self.strangers(&slice.uuid, &order.tenant).is_empty())
+        scrubbed(order).any(|slice| !self.strangers(&slice.uuid, &order.tenant).is_empty())
     }
 
     fn strangers(&self, uuid: &str, tenant: &str) -> BTreeSet<String> {
@@ -82,7 +79,7 @@ impl Scrubs {
 
     /// Notes whose an order's devices are about to be.
     pub fn note(&self, order: &Order, lives: impl Fn(AllocationId) -> bool) -> io::Result<()> {
-        for slice in &order.devices {
+        for slice in scrubbed(order) {
             let mut left = self.leftovers(&slice.uuid);
             let own = left.tenants.entry(order.tenant.clone()).or_default();
             own.retain(|&id| lives(id));
@@ -101,7 +98,7 @@ impl Scrubs {
         program: Option<&Path>,
         lives: impl Fn(AllocationId) -> bool,
     ) -> Result<(), String> {
-        for slice in &order.devices {
+        for slice in scrubbed(order) {
             let turn = self.turn(&slice.uuid);
             let _alone = turn.lock().unwrap_or_else(PoisonError::into_inner);
             let from = self.strangers(&slice.uuid, &order.tenant);
@@ -264,6 +261,11 @@ impl Scrubs {
     fn write(&self, uuid: &str, left: &Leftovers) -> io::Result<()> {
         write_whole(&self.dir, &Self::file(uuid), &serde_json::to_vec(left)?)
     }
+}
+
+/// Slices of whole devices. A part is made anew for each job, and its memory is the driver's to clear.
+fn scrubbed(order: &Order) -> impl Iterator<Item = &DeviceSlice> {
+    order.devices.iter().filter(|slice| slice.part.is_none())
 }
 
 /// Bytes of a device that no living slice was promised: no neighbour misses them meanwhile.

@@ -1,10 +1,11 @@
 //! The watchdog: what drivers say each process holds of a device, against what its slice may hold.
 //!
 //! The guard stands inside the job's process, where a hostile program may pass it by; this looks from outside, and
-//! ends what holds more. A processor as a device has no driver to ask: its memory is the job's own, which the kernel
+//! ends what holds more, and what uses a driver without the guard (`past`). A processor as a device has no driver to ask: its memory is the job's own, which the kernel
 //! limits. Deliberately absent: compute, which no driver tells by process soon enough.
 
 mod fdinfo;
+mod past;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,6 +27,9 @@ const MIB: u64 = 1 << 20;
 /// What is known of the jobs that run: which processes are whose.
 pub trait Jobs {
     fn processes(&self, id: AllocationId) -> Vec<i32>;
+
+    /// Those whose drivers run in the job itself; none where a worker has them.
+    fn processes_with_drivers(&self, id: AllocationId) -> Vec<i32>;
 }
 
 pub struct Watchdog {
@@ -34,6 +38,7 @@ pub struct Watchdog {
     /// What a driver takes of a device for each process, beside what the process asks for.
     context_bytes: u64,
     suspects: Mutex<BTreeMap<(AllocationId, String), Suspect>>,
+    past: Mutex<past::Past>,
 }
 
 struct Suspect {
@@ -47,6 +52,7 @@ impl Watchdog {
             root,
             context_bytes,
             suspects: Mutex::default(),
+            past: Mutex::default(),
         }
     }
 

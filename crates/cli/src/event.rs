@@ -146,7 +146,7 @@ fn said(data: &Value) -> String {
     for (name, value) in fields {
         match value {
             Value::Object(inner) => {
-                let naming = ["id", "name", "result", "label"]
+                let naming = ["id", "name", "result", "label", "kind"]
                     .iter()
                     .find_map(|key| inner.get(*key).map(plain));
                 parts.push(format!("{name}={}", naming.unwrap_or_else(|| "{…}".into())));

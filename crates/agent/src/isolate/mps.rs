@@ -70,6 +70,16 @@ impl Mps {
         .collect()
     }
 
+    /// Why a tenant cannot have the device now.
+    ///
+    /// INVARIANT: one device's programs under MPS are of one tenant.
+    pub fn objection(&self, tenant: &str, gpu: &str) -> Option<String> {
+        let domains = self.domains();
+        let mut here = domains.iter().filter(|(_, domain)| domain.gpu == gpu);
+        here.any(|(_, domain)| domain.tenant != tenant)
+            .then(|| format!("programs of another tenant are on device {gpu} under MPS"))
+    }
+
     /// Makes an allocation a client of its tenant's daemon on the device, started if it must be.
     pub fn join(
         &self,
@@ -79,14 +89,11 @@ impl Mps {
         (permille, vram_mib): (u16, u64),
     ) -> io::Result<Client> {
         let _one_at_a_time = self.one_at_a_time.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(why) = self.objection(tenant, gpu) {
+            return Err(io::Error::other(why));
+        }
         let domains = self.domains();
         let mut here = domains.iter().filter(|(_, domain)| domain.gpu == gpu);
-        // INVARIANT: one device's programs under MPS are of one tenant.
-        if here.clone().any(|(_, domain)| domain.tenant != tenant) {
-            return Err(io::Error::other(format!(
-                "programs of another tenant are on device {gpu} under MPS"
-            )));
-        }
         let (dir, mut domain) = match here.next().cloned() {
             Some(known) => known,
             None => {

@@ -59,6 +59,9 @@ impl Node {
     }
 
     fn clean_for(&self, order: &Order) -> Result<(), String> {
+        if let Some(why) = self.mps_strangers(order, &self.found()) {
+            return Err(why);
+        }
         let program = self.config.broker.as_ref().map(|broker| &*broker.program);
         self.scrubs
             .clean(order, &self.found(), &self.shares, program, |id| self.lives(id))
@@ -90,7 +93,7 @@ impl Node {
             // No receipt, no hand-over: it may run elsewhere.
             Err(why) => {
                 tracing::warn!(allocation = %id, why, "an allocation cannot have its device");
-                self.end_waiting(id, Phase::evicted(0))
+                self.end_unwalled(&self.dir.allocation(id), id, &why)
             }
             Ok(()) => self.start_ready(order, held),
         };

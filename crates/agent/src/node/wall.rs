@@ -110,6 +110,12 @@ impl Node {
     }
 
     /// Puts the launch under its tenant's MPS, where this node has it.
+    /// Why a device is another tenant's for now.
+    pub(super) fn mps_strangers(&self, order: &Order, found: &Found) -> Option<String> {
+        let mps = self.mps.as_ref()?;
+        under_mps(order, found).find_map(|slice| mps.objection(&order.tenant, &slice.uuid))
+    }
+
     pub(super) fn join_mps(
         &self,
         order: &Order,

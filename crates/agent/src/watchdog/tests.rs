@@ -18,6 +18,10 @@ struct Bench {
 }
 
 impl Jobs for Bench {
+    fn processes_with_drivers(&self, id: AllocationId) -> Vec<i32> {
+        self.processes(id)
+    }
+
     fn processes(&self, id: AllocationId) -> Vec<i32> {
         if id.0 == 7 { vec![11, 12] } else { vec![13] }
     }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod bench;
+mod bypass;
 mod confine;
 mod conform;
 mod fence;
@@ -18,6 +19,7 @@ mod nvidia;
 mod part;
 mod probe;
 mod restart;
+mod scrub;
 mod secret;
 mod slice;
 mod stop;

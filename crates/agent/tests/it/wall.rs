@@ -313,6 +313,9 @@ async fn mps_is_shared_inside_one_tenant_only() {
     end(&bench, second).await;
     eventually("the daemon ends with its last job", || said().len() == 2).await;
     assert!(said()[1].starts_with("quit "), "{:?}", said());
+    // As after a scrub, for which this double has no driver.
+    std::fs::remove_dir_all(bench.state_dir().join("scrub")).unwrap();
+    std::fs::create_dir_all(bench.state_dir().join("scrub/receipts")).unwrap();
     let mut other = share(&bench, fresh(), "GPU-one", (100, 1024), "true");
     other.tenant = "globex".into();
     let report = bench.run(other).await;
