@@ -41,9 +41,7 @@ impl Command {
                 let client = context.client()?;
                 let id = resolve::job::job(&client, &job).await?;
                 let audit = client.job_audit(&id.to_string()).await?;
-                context
-                    .out
-                    .one(&audit, |audit| audit.job.to_string(), |audit| shown(audit))?;
+                context.out.one(&audit, |audit| audit.job.to_string(), shown)?;
                 if audit.records.is_empty() {
                     context
                         .out

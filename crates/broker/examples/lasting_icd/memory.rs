@@ -83,15 +83,11 @@ impl Memory {
         }
     }
 
-    fn places(&self) -> &mut [[u64; 3]; PLACES] {
-        // SAFETY: the map begins with the table; callers hold the file's lock.
-        unsafe { &mut *self.start.cast() }
-    }
-
     fn locked<T>(&self, body: impl FnOnce(&mut [[u64; 3]; PLACES]) -> T) -> T {
         // SAFETY: a live descriptor.
         unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_EX) };
-        let result = body(self.places());
+        // SAFETY: the map begins with the table, and nobody else has it while the file is locked.
+        let result = body(unsafe { &mut *self.start.cast() });
         // SAFETY: as above.
         unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
         result

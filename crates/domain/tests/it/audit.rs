@@ -19,6 +19,9 @@ use crate::chance::{Chance, number_from_env};
 use crate::world::{World, digest, gpu, inventory, slice, spec};
 use year::{Sort, Year};
 
+/// What one case does otherwise.
+type Change = fn(&mut Conduct);
+
 const DAY_MS: i64 = 86_400_000;
 
 fn key_of(owner: UserId, name: &str) -> WorkloadKey {
@@ -262,7 +265,7 @@ fn a_record_that_is_not_the_nodes_changes_nothing() {
 
 #[test]
 fn a_prober_is_found() {
-    let probers: [(&str, fn(&mut Conduct)); 3] = [
+    let probers: [(&str, Change); 3] = [
         ("system calls", |conduct| {
             conduct.set_denied_calls((160..180).map(|call| DeniedCall { call, times: 1 }).collect());
         }),
@@ -286,7 +289,7 @@ fn a_prober_is_found() {
 
 #[test]
 fn what_only_looks_like_probing_is_not() {
-    let ordinary_troubles: [(&str, fn(&mut Conduct)); 4] = [
+    let ordinary_troubles: [(&str, Change); 4] = [
         ("a search for the largest batch", |conduct| conduct.refusals = 150),
         ("a crowded server", |conduct| {
             conduct.refusals = 30_000;
@@ -313,7 +316,7 @@ fn what_only_looks_like_probing_is_not() {
 
 #[test]
 fn a_tamperer_is_found() {
-    let tamperers: [(&str, fn(&mut Conduct)); 4] = [
+    let tamperers: [(&str, Change); 4] = [
         ("limits", |conduct| {
             conduct.tampering.insert(Tampering::LimitsChanged);
         }),
