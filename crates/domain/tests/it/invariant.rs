@@ -291,8 +291,8 @@ fn devices_are_given_once(state: &State) {
                 );
             }
             assert!(
-                gpu.present || !gpu.holders.is_empty(),
-                "a GPU that is gone and free is forgotten"
+                gpu.present || !gpu.holders.is_empty() || gpu.quarantine.is_some(),
+                "a GPU that is gone, free and not quarantined is forgotten"
             );
         }
         let slices = here.iter().flat_map(|allocation| &allocation.slices);

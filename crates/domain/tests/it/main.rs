@@ -11,6 +11,7 @@ mod part;
 mod placement;
 mod property;
 mod purity;
+mod receipt;
 mod scenario;
 mod session;
 mod story;
