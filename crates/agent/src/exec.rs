@@ -28,7 +28,7 @@ use tenure_domain::workload::job::StopReason;
 use crate::isolate::cgroup::{self, Limits};
 use crate::launch::{Launch, SEAT, Seat};
 use crate::record::{Phase, Record, Subject, start_ticks};
-use crate::stop::StopRequest;
+use crate::stop::{StopRequest, pause};
 use crate::{clock, kernel};
 use output::Output;
 use timer::Timer;
@@ -389,6 +389,7 @@ impl Run {
     fn ran_ms(&self) -> u64 {
         match self.record.phase {
             Phase::Running { since_ms } => clock::monotonic_ms().saturating_sub(since_ms),
+            Phase::Paused { ran_ms } => ran_ms,
             _ => 0,
         }
     }
@@ -400,6 +401,28 @@ impl Run {
             self.timer.stop(request.reason, request.grace_s);
             self.note = request.note;
         }
+        if let Err(error) = self.pause_or_resume() {
+            self.note = Some(format!("could not write down that it pauses: {error}"));
+        }
+    }
+
+    /// Follows what the agent has done with the devices.
+    fn pause_or_resume(&mut self) -> io::Result<()> {
+        match (&self.record.phase, pause::is_wanted(&self.dir)) {
+            (Phase::Running { .. }, true) => {
+                self.record.phase = Phase::Paused {
+                    ran_ms: self.ran_ms(),
+                };
+                self.timer.set_paused();
+            }
+            (&Phase::Paused { ran_ms }, false) => {
+                let since_ms = clock::monotonic_ms().saturating_sub(ran_ms);
+                self.record.phase = Phase::Running { since_ms };
+                self.timer.set_running(since_ms);
+            }
+            _ => return Ok(()),
+        }
+        self.tell()
     }
 
     /// Ends everything at once. With its own process ids, the first process takes all others along.

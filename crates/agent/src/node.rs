@@ -5,6 +5,7 @@
 
 mod adopt;
 mod part;
+mod pause;
 mod release;
 mod seat;
 mod start;
@@ -42,7 +43,7 @@ use crate::launch::Seat;
 use crate::lease::Lease;
 use crate::part::Parts;
 use crate::record::{Phase, Record};
-use crate::scrub::Scrubs;
+use crate::scrub::{Scrubs, Taker};
 use crate::share::Shares;
 use crate::state_dir::StateDir;
 use crate::stop::StopRequest;
@@ -126,6 +127,8 @@ pub enum Wish {
         allocation: AllocationId,
         devices: Vec<DeviceSlice>,
     },
+    Pause(AllocationId),
+    Resume(Taker),
     GrowVolume {
         volume: VolumeId,
         size_mib: u64,
@@ -138,9 +141,11 @@ impl Wish {
     pub fn subject(&self) -> String {
         match self {
             Wish::Start(order) => order.allocation.to_string(),
-            Wish::Stop { allocation, .. } | Wish::Release(allocation) | Wish::Resize { allocation, .. } => {
-                allocation.to_string()
-            }
+            Wish::Stop { allocation, .. }
+            | Wish::Release(allocation)
+            | Wish::Resize { allocation, .. }
+            | Wish::Pause(allocation)
+            | Wish::Resume(Taker { allocation, .. }) => allocation.to_string(),
             Wish::GrowVolume { volume, .. } | Wish::EraseVolume(volume) => volume.to_string(),
         }
     }
@@ -164,6 +169,8 @@ pub struct Node {
     pub telemetry: Telemetry,
     watchdog: Watchdog,
     ending: Mutex<()>,
+    /// What is being paused or resumed just now.
+    moving: Mutex<BTreeSet<AllocationId>>,
     seats: Arc<Seats>,
     networks: Option<Networks>,
     pub volumes: Volumes,
@@ -207,6 +214,7 @@ impl Node {
             telemetry: Telemetry::default(),
             watchdog: Watchdog::new(Setting::from_environment().root, config.context_bytes),
             ending: Mutex::default(),
+            moving: Mutex::default(),
             seats: Seats::open(config.program.clone(), &seat, config.warm_seats)?,
             users: Mutex::new(Users::open(dir.root(), config.first_user_id)?),
             tombstones: Mutex::new(Tombstones::open(dir.root())?),
@@ -275,6 +283,8 @@ impl Node {
                 self.shares.resize(allocation, &devices)?;
                 self.limit_anew(allocation, &devices)
             }
+            Wish::Pause(allocation) => self.pause(allocation),
+            Wish::Resume(taker) => self.resume(taker),
             Wish::GrowVolume { volume, size_mib } => self.volumes.grow(volume, size_mib),
             Wish::EraseVolume(volume) => {
                 // In use it is said again, until it is not.
@@ -376,7 +386,7 @@ impl Node {
     pub fn add_usage(&self, reports: &mut [AllocationReport]) {
         for report in reports
             .iter_mut()
-            .filter(|report| report.state == RunState::Running)
+            .filter(|report| matches!(report.state, RunState::Running | RunState::Paused))
         {
             report.usage = self.telemetry.usage(report.allocation);
         }
@@ -439,6 +449,7 @@ impl Node {
                 why: "it was released before".to_owned(),
             },
             usage: None,
+            kept: None,
             conduct: None,
         };
         self.table.answer(kept.unwrap_or_else(gone));

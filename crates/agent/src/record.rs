@@ -53,6 +53,9 @@ pub enum Phase {
     Running {
         since_ms: u64,
     },
+    Paused {
+        ran_ms: u64,
+    },
     Exited {
         exit_code: Option<i32>,
         signal: Option<i32>,
@@ -68,7 +71,10 @@ pub enum Phase {
 
 impl Phase {
     pub fn has_ended(&self) -> bool {
-        !matches!(self, Phase::Starting | Phase::Running { .. })
+        !matches!(
+            self,
+            Phase::Starting | Phase::Running { .. } | Phase::Paused { .. }
+        )
     }
 
     /// Of one that the kernel killed for its memory: it is told from one that killed itself.
@@ -123,6 +129,7 @@ impl Record {
             Phase::Running { since_ms } => {
                 (clock::monotonic_ms().saturating_sub(*since_ms), RunState::Running)
             }
+            Phase::Paused { ran_ms } => (*ran_ms, RunState::Paused),
             Phase::Exited {
                 exit_code,
                 signal,
@@ -144,6 +151,7 @@ impl Record {
             ran_ms,
             state,
             usage: self.usage,
+            kept: None,
             // Signed as it is sent, with the key of the day.
             conduct: None,
         })

@@ -40,6 +40,24 @@ struct Leftovers {
     tenants: BTreeMap<String, BTreeSet<AllocationId>>,
 }
 
+/// Who is about to have devices.
+#[derive(Debug, Clone)]
+pub struct Taker {
+    pub allocation: AllocationId,
+    pub tenant: String,
+    pub devices: Vec<DeviceSlice>,
+}
+
+impl Taker {
+    pub fn of(order: &Order) -> Taker {
+        Taker {
+            allocation: order.allocation,
+            tenant: order.tenant.clone(),
+            devices: order.devices.clone(),
+        }
+    }
+}
+
 /// What the scrubbing process says of its work.
 #[derive(Debug, Default, Deserialize)]
 struct Done {
@@ -66,9 +84,9 @@ impl Scrubs {
         })
     }
 
-    /// Whether another tenant may have left something on a device of this order.
-    pub fn is_due(&self, order: &Order) -> bool {
-        scrubbed(order).any(|slice| !self.strangers(&slice.uuid, &order.tenant).is_empty())
+    /// Whether another tenant may have left something on one of its devices.
+    pub fn is_due(&self, taker: &Taker) -> bool {
+        scrubbed(taker).any(|slice| !self.strangers(&slice.uuid, &taker.tenant).is_empty())
     }
 
     fn strangers(&self, uuid: &str, tenant: &str) -> BTreeSet<String> {
@@ -77,31 +95,31 @@ impl Scrubs {
         tenants
     }
 
-    /// Notes whose an order's devices are about to be.
-    pub fn note(&self, order: &Order, lives: impl Fn(AllocationId) -> bool) -> io::Result<()> {
-        for slice in scrubbed(order) {
+    /// Notes whose its devices are about to be.
+    pub fn note(&self, taker: &Taker, lives: impl Fn(AllocationId) -> bool) -> io::Result<()> {
+        for slice in scrubbed(taker) {
             let mut left = self.leftovers(&slice.uuid);
-            let own = left.tenants.entry(order.tenant.clone()).or_default();
+            let own = left.tenants.entry(taker.tenant.clone()).or_default();
             own.retain(|&id| lives(id));
-            own.insert(order.allocation);
+            own.insert(taker.allocation);
             self.write(&slice.uuid, &left)?;
         }
         Ok(())
     }
 
-    /// Cleans those of an order's devices that others used. The error is for people; the receipt has it too.
+    /// Cleans those of its devices that others used. The error is for people; the receipt has it too.
     pub fn clean(
         &self,
-        order: &Order,
+        taker: &Taker,
         found: &Found,
         shares: &Shares,
         program: Option<&Path>,
         lives: impl Fn(AllocationId) -> bool,
     ) -> Result<(), String> {
-        for slice in scrubbed(order) {
+        for slice in scrubbed(taker) {
             let turn = self.turn(&slice.uuid);
             let _alone = turn.lock().unwrap_or_else(PoisonError::into_inner);
-            let from = self.strangers(&slice.uuid, &order.tenant);
+            let from = self.strangers(&slice.uuid, &taker.tenant);
             if from.is_empty() {
                 continue;
             }
@@ -112,7 +130,7 @@ impl Scrubs {
             let at_ms = SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_millis() as i64);
-            let free = unpromised(device, shares, order.allocation);
+            let free = unpromised(device, shares, taker.allocation);
             let done = self.run(device, program, free, (slice.vram_mib << 20).min(free));
             let (done, fault) = match done {
                 Ok(done) => (done, None),
@@ -122,8 +140,8 @@ impl Scrubs {
                 number: 0,
                 device: slice.uuid.clone(),
                 from,
-                to: order.tenant.clone(),
-                allocation: order.allocation,
+                to: taker.tenant.clone(),
+                allocation: taker.allocation,
                 at_ms,
                 took_ms: begun.elapsed().as_millis() as u64,
                 bytes: done.bytes,
@@ -264,8 +282,8 @@ impl Scrubs {
 }
 
 /// Slices of whole devices. A part is made anew for each job, and its memory is the driver's to clear.
-fn scrubbed(order: &Order) -> impl Iterator<Item = &DeviceSlice> {
-    order.devices.iter().filter(|slice| slice.part.is_none())
+fn scrubbed(taker: &Taker) -> impl Iterator<Item = &DeviceSlice> {
+    taker.devices.iter().filter(|slice| slice.part.is_none())
 }
 
 /// Bytes of a device that no living slice was promised: no neighbour misses them meanwhile.

@@ -221,6 +221,18 @@ impl Shares {
         Ok(())
     }
 
+    /// Keeps an allocation that has given its devices back from having anything of them.
+    pub fn set_aside(&self, id: AllocationId) {
+        for (uuid, page) in self.all() {
+            let mut integrity = self.integrity();
+            if page.device.resize(id.0, 0).is_ok()
+                && let Ok(snapshot) = page.device.snapshot()
+            {
+                integrity.trust(&uuid, &snapshot, id);
+            }
+        }
+    }
+
     /// The same; but where a slice uses more than it would have, all stay as they were.
     pub fn try_resize(&self, id: AllocationId, wanted: &[DeviceSlice]) -> Result<(), String> {
         let pages = self.all();

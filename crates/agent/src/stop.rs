@@ -1,5 +1,5 @@
-//! A wish to end an allocation, as a file in its directory: it waits there for a thin parent that is not ready
-//! yet, and outlives the agent that wrote it.
+//! Wishes to end an allocation or to have it pause, as files in its directory: they wait there for a thin parent that
+//! is not ready yet, and outlive the agent that wrote them.
 
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -27,14 +27,42 @@ impl StopRequest {
     /// Leaves the request and wakes the thin parent.
     pub fn leave(&self, dir: &Path) -> io::Result<()> {
         write_whole(dir, "stop.json", &serde_json::to_vec(self)?)?;
-        // Nobody reads it yet, or no longer: then there is nobody to wake.
-        let poke = std::fs::File::options()
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(dir.join("poke"));
-        if let Ok(mut poke) = poke {
-            let _ = poke.write(b"!");
+        wake(dir);
+        Ok(())
+    }
+}
+
+/// Has the thin parent look at what was left for it.
+fn wake(dir: &Path) {
+    // Nobody reads it yet, or no longer: then there is nobody to wake.
+    let poke = std::fs::File::options()
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(dir.join("poke"));
+    if let Ok(mut poke) = poke {
+        let _ = poke.write(b"!");
+    }
+}
+
+/// A wish to have an allocation's time stand still while it has no devices: a file that is there as long.
+pub mod pause {
+    use super::*;
+
+    const NAME: &str = "paused";
+
+    pub fn is_wanted(dir: &Path) -> bool {
+        dir.join(NAME).exists()
+    }
+
+    pub fn leave(dir: &Path, paused: bool) -> io::Result<()> {
+        match paused {
+            true => write_whole(dir, NAME, b"")?,
+            false => match std::fs::remove_file(dir.join(NAME)) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            },
         }
+        wake(dir);
         Ok(())
     }
 }

@@ -21,6 +21,8 @@ struct Inner {
     /// None while its thin parent has not claimed it: then it does not count as here.
     known: BTreeMap<AllocationId, Option<Record>>,
     untold: BTreeSet<AllocationId>,
+    /// What was asked of an allocation and could not be done, for its next report.
+    kept: BTreeMap<AllocationId, String>,
     /// Answers about allocations that are no longer here.
     answers: Vec<AllocationReport>,
 }
@@ -74,6 +76,16 @@ impl Table {
         let mut inner = self.inner();
         inner.known.remove(&id);
         inner.untold.remove(&id);
+        inner.kept.remove(&id);
+    }
+
+    /// Tells the server how it is, and why it is not as was asked.
+    pub fn tell_kept(&self, id: AllocationId, why: String) {
+        let mut inner = self.inner();
+        inner.kept.insert(id, why);
+        inner.untold.insert(id);
+        drop(inner);
+        self.changed.notify_one();
     }
 
     /// Tells the server again how it is.
@@ -114,6 +126,10 @@ impl Table {
             (runs || untold.contains(id)).then_some(record)
         });
         reports.extend(due.filter_map(Record::report));
+        let mut kept = std::mem::take(&mut inner.kept);
+        for report in &mut reports {
+            report.kept = kept.remove(&report.allocation);
+        }
         reports
     }
 

@@ -25,7 +25,7 @@ use crate::secret_text::SecretText;
 use reading::DeviceReading;
 
 /// The protocol spoken here. A peer of another version is refused with a message that says both.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// No frame is longer.
 pub const MAX_FRAME: usize = 4 * 1024 * 1024;
 /// The most of a log that travels in one frame.
@@ -149,6 +149,17 @@ pub enum FromServer {
         allocation: AllocationId,
         devices: Vec<DeviceSlice>,
     },
+    /// A running allocation gives its devices back for a while; its processes stay. Told of by its report, or why not.
+    Pause {
+        allocation: AllocationId,
+    },
+    /// A paused one has them again.
+    Resume {
+        allocation: AllocationId,
+        /// Whose it is: what others left on the devices is scrubbed first.
+        tenant: String,
+        devices: Vec<DeviceSlice>,
+    },
     /// The volume is to have this size now, also while jobs use it. Said of one that is not here, it means nothing.
     GrowVolume {
         volume: VolumeId,
@@ -264,6 +275,9 @@ pub struct AllocationReport {
     /// Run time so far by the node's monotonic clock.
     pub ran_ms: u64,
     pub state: RunState,
+    /// It was to be paused or resumed and could not be: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
     /// Use of its devices so far, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
@@ -278,6 +292,8 @@ pub struct AllocationReport {
 pub enum RunState {
     Starting,
     Running,
+    /// Without its devices, until it has them again.
+    Paused,
     /// `by` says who ended it where it was not the job itself.
     Exited {
         exit_code: Option<i32>,

@@ -380,6 +380,18 @@ impl Client {
         .await
     }
 
+    pub async fn pause_job(&self, job: &str) -> Answer<JobView> {
+        let nothing = serde_json::json!({});
+        self.change(Method::POST, &format!("/v1/jobs/{job}/pause"), &nothing, None)
+            .await
+    }
+
+    pub async fn resume_job(&self, job: &str) -> Answer<JobView> {
+        let nothing = serde_json::json!({});
+        self.change(Method::POST, &format!("/v1/jobs/{job}/resume"), &nothing, None)
+            .await
+    }
+
     pub async fn resize_job(&self, job: &str, body: &ResizeJob) -> Answer<JobView> {
         self.change(Method::POST, &format!("/v1/jobs/{job}/resize"), body, None)
             .await

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::context::{Context, Globals};
+use crate::job::Change;
 use crate::refusal::Failure;
 use crate::{
     apply, attach, audit, budget, completion, cost, doctor, event, exec, gpu, job, journal, login, logs,
@@ -52,8 +53,12 @@ pub enum Command {
     Port(port::Args),
     /// Make a running job's slice larger or smaller, without a restart
     Resize(resize::Args),
+    /// Have running jobs give their GPUs back for a while, without a loss
+    Pause(job::JobsArgs),
+    /// Have paused jobs go on as soon as there is room
+    Resume(job::JobsArgs),
     /// Stop jobs
-    Stop(job::StopArgs),
+    Stop(job::JobsArgs),
     /// Say why a job waits, or what became of it
     Why(job::WhyArgs),
     /// What jobs did at their devices' boundary, signed by their nodes
@@ -140,7 +145,9 @@ impl Command {
             Command::Ps(args) => job::list(context, args).await,
             Command::Show(args) => job::show(context, args).await,
             Command::Resize(args) => resize::run(context, args).await,
-            Command::Stop(args) => job::stop(context, args).await,
+            Command::Stop(args) => job::change(context, args, Change::Stop).await,
+            Command::Pause(args) => job::change(context, args, Change::Pause).await,
+            Command::Resume(args) => job::change(context, args, Change::Resume).await,
             Command::Why(args) => job::why(context, args).await,
             Command::Audit(command) => command.run(context).await,
             Command::Cost(args) => cost::run(context, args).await,

@@ -33,7 +33,7 @@ pub struct ShowArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct StopArgs {
+pub struct JobsArgs {
     #[arg(required = true, value_name = "JOB", add = ArgValueCompleter::new(complete_jobs))]
     jobs: Vec<String>,
 }
@@ -140,7 +140,9 @@ pub fn phase(job: &JobView) -> Text {
         (Some(Outcome::Succeeded), _) => text("succeeded").paint(Paint::Good),
         (Some(Outcome::Cancelled), _) => text("cancelled").paint(Paint::Dim),
         (Some(outcome), _) => text(outcome.as_str().replace('_', " ")).paint(Paint::Bad),
-        (None, phase @ (JobPhase::Queued | JobPhase::Stopping)) => text(phase.as_str()).paint(Paint::Busy),
+        (None, phase @ (JobPhase::Queued | JobPhase::Stopping | JobPhase::Pausing | JobPhase::Paused)) => {
+            text(phase.as_str()).paint(Paint::Busy)
+        }
         (None, phase @ JobPhase::Running) => text(phase.as_str()).paint(Paint::Good),
         (None, phase) => text(phase.as_str()),
     }
@@ -351,14 +353,26 @@ fn stop_said(reason: StopReason) -> &'static str {
     }
 }
 
-pub async fn stop(context: &Context, args: StopArgs) -> Result<(), Failure> {
+/// What is done to jobs that are named.
+#[derive(Debug, Clone, Copy)]
+pub enum Change {
+    Stop,
+    Pause,
+    Resume,
+}
+
+pub async fn change(context: &Context, args: JobsArgs, change: Change) -> Result<(), Failure> {
     let client = context.client()?;
-    let mut stopped = Vec::new();
+    let mut changed = Vec::new();
     for name in &args.jobs {
-        let id = resolve::job::job(&client, name).await?;
-        stopped.push(client.stop_job(&id.to_string()).await?);
+        let id = resolve::job::job(&client, name).await?.to_string();
+        changed.push(match change {
+            Change::Stop => client.stop_job(&id).await?,
+            Change::Pause => client.pause_job(&id).await?,
+            Change::Resume => client.resume_job(&id).await?,
+        });
     }
-    print_list(context, &stopped, "")
+    print_list(context, &changed, "")
 }
 
 pub async fn why(context: &Context, args: WhyArgs) -> Result<(), Failure> {

@@ -18,7 +18,7 @@ use crate::tenancy::policy::Policy;
 use crate::tenancy::role::{Action, Role};
 use crate::tenancy::scope::{Identity, ScopeId, UserKind};
 use crate::time::Time;
-use crate::workload::job::StopReason;
+use crate::workload::job::{PauseReason, StopReason};
 use crate::workload::session::{SessionEnd, SessionKind};
 use crate::workload::spec::{JobSpec, Sku};
 use crate::workload::usage::Usage;
@@ -218,6 +218,15 @@ pub enum Wish {
         compute_permille: Option<u16>,
         vram_mib: Option<u64>,
     },
+    /// Takes a running job's GPUs from it for a while, without a loss.
+    Pause {
+        job: JobId,
+        reason: PauseReason,
+    },
+    /// Wants a paused job to go on as soon as there is room.
+    ResumeJob {
+        job: JobId,
+    },
     OpenSession {
         job: JobId,
         kind: SessionKind,
@@ -263,6 +272,15 @@ pub struct Ran {
 pub enum Observation {
     Starting,
     Running,
+    /// Its GPUs are free, and its processes wait for them.
+    Paused {
+        ran_ms: u64,
+        usage: Option<Usage>,
+    },
+    /// It could not be paused, or not resumed, and is as it was.
+    Kept {
+        why: String,
+    },
     /// It ended; `by` says who ended it where it was not the job itself.
     Exited {
         exit_code: Option<i32>,

@@ -25,7 +25,7 @@ use crate::tenancy::role::Role;
 use crate::tenancy::rule::Rules;
 use crate::tenancy::scope::{Identity, ScopeId, UserFacts};
 use crate::time::Time;
-use crate::workload::job::{Admission, Outcome, StopReason};
+use crate::workload::job::{Admission, Outcome, PauseReason, StopReason};
 use crate::workload::session::{Session, SessionEnd};
 use crate::workload::spec::{Demand, JobSpec, Sku};
 use crate::workload::usage::Usage;
@@ -238,6 +238,30 @@ pub enum Event {
         admission: Admission,
         slices: Vec<Slice>,
     },
+    /// A running job is to give its GPUs back for a while.
+    JobPausing {
+        job: JobId,
+        reason: PauseReason,
+    },
+    /// It gave them back, with quota and hold; its processes wait on their node.
+    JobPaused {
+        job: JobId,
+    },
+    /// It is wanted again, and waits for room.
+    JobWanted {
+        job: JobId,
+    },
+    /// It has GPUs again, and quota and a hold for the rest of its time.
+    JobResuming {
+        job: JobId,
+        admission: Admission,
+        slices: Vec<Slice>,
+    },
+    /// It could not be paused, or not resumed, and is as it was.
+    JobKept {
+        job: JobId,
+        why: String,
+    },
     /// Usage of a node's allocations, charged.
     UsageMetered {
         node: NodeId,
@@ -346,6 +370,11 @@ impl Event {
             | Event::JobRunning { job }
             | Event::JobStopping { job, .. }
             | Event::JobResized { job, .. }
+            | Event::JobPausing { job, .. }
+            | Event::JobPaused { job }
+            | Event::JobWanted { job }
+            | Event::JobResuming { job, .. }
+            | Event::JobKept { job, .. }
             | Event::JobRequeued { job, .. }
             | Event::JobEnded { job, .. } => Subject::Job(*job),
             _ => Subject::Platform,
@@ -361,6 +390,7 @@ impl Event {
             VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
             SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned
             NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping JobResized
+            JobPausing JobPaused JobWanted JobResuming JobKept
             UsageMetered JobRequeued JobEnded SessionOpened SessionEnded ConductNoted AnomalyFound
         }
     }

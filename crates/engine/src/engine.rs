@@ -137,6 +137,18 @@ pub trait Engine: Send + Sync {
         devices: Vec<DeviceSlice>,
     ) -> Result<(), EngineError>;
 
+    /// A running allocation is to give its devices back for a while. Idempotent; its reports say what came of it.
+    async fn pause(&self, node: NodeId, allocation: AllocationId) -> Result<(), EngineError>;
+
+    /// A paused allocation of this tenant has devices again. Idempotent.
+    async fn resume(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        tenant: String,
+        devices: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError>;
+
     /// A volume that is on the node has this size from now on. Idempotent.
     async fn grow_volume(&self, node: NodeId, volume: VolumeId, size_mib: u64) -> Result<(), EngineError>;
 

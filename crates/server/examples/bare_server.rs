@@ -49,6 +49,18 @@ impl Engine for NoEngine {
     ) -> Result<(), EngineError> {
         Err(EngineError::NotConnected(node))
     }
+    async fn pause(&self, _: NodeId, _: AllocationId) -> Result<(), EngineError> {
+        Ok(())
+    }
+    async fn resume(
+        &self,
+        _: NodeId,
+        _: AllocationId,
+        _: String,
+        _: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
     async fn grow_volume(&self, node: NodeId, _: VolumeId, _: u64) -> Result<(), EngineError> {
         Err(EngineError::NotConnected(node))
     }

@@ -319,6 +319,17 @@ impl Reconciler {
                 let devices = order::devices(&self.controller.view().read(), allocation);
                 self.engine.resize(node, allocation, devices).await
             }
+            Step::Pause(allocation) => self.engine.pause(node, allocation).await,
+            Step::Resume(allocation) => {
+                let (tenant, devices) = {
+                    let state = self.controller.view().read();
+                    (
+                        order::tenant(&state, allocation),
+                        order::devices(&state, allocation),
+                    )
+                };
+                self.engine.resume(node, allocation, tenant, devices).await
+            }
             Step::GrowVolume { volume, size_mib } => self.engine.grow_volume(node, volume, size_mib).await,
             Step::EraseVolume(volume) => self.engine.erase_volume(node, volume).await,
             Step::Observe {

@@ -64,6 +64,8 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(job::plan::plan_job))
         .routes(routes!(job::job))
         .routes(routes!(job::stop_job))
+        .routes(routes!(job::pause::pause_job))
+        .routes(routes!(job::pause::resume_job))
         .routes(routes!(job::resize::resize_job))
         .routes(routes!(job::why))
         .routes(routes!(job::audit::job_audit))

@@ -18,6 +18,7 @@ use crate::identity::Identity;
 use crate::interact::Streams;
 use crate::lease::Lease;
 use crate::node::{Node, Wish};
+use crate::scrub::Taker;
 use crate::{clock, log};
 
 const WRITE_PATIENCE: Duration = Duration::from_secs(10);
@@ -337,6 +338,19 @@ impl Session<'_> {
             } => {
                 let done = self.node.shares.try_resize(allocation, &devices);
                 self.send(FromAgent::Resized { request, done }).await
+            }
+            FromServer::Pause { allocation } => self.wish(Wish::Pause(allocation)).await,
+            FromServer::Resume {
+                allocation,
+                tenant,
+                devices,
+            } => {
+                self.wish(Wish::Resume(Taker {
+                    allocation,
+                    tenant,
+                    devices,
+                }))
+                .await
             }
             FromServer::GrowVolume { volume, size_mib } => {
                 self.wish(Wish::GrowVolume { volume, size_mib }).await

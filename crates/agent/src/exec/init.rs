@@ -49,8 +49,8 @@ pub(super) struct World<'a> {
     filter: Filter,
     /// Where denied system calls are counted; none where they cannot be.
     pub tally: Option<Tally>,
-    /// A worker's, to be its descriptor 3.
-    listener: Option<OwnedFd>,
+    /// A worker's, for its job and for the agent, to be its descriptors 3 and 4.
+    listeners: Vec<OwnedFd>,
 }
 
 /// A program's standard descriptors.
@@ -100,13 +100,14 @@ pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
         Ok(None) => kernel::exit_now(0),
         Err(error) => fail(Some(failure), &format!("{NODE_FAULT}{error}")),
     };
-    let listener = (launch.worker.is_some() && !given.is_empty()).then(|| given.remove(0));
+    let served = if launch.worker.is_some() { 2 } else { 0 };
+    let listeners: Vec<OwnedFd> = given.drain(..served.min(given.len())).collect();
     let world = World {
         seat,
         launch,
         filter,
         tally: Tally::create().ok(),
-        listener,
+        listeners,
     };
     // Before the root changes: the door is in the allocation's directory.
     let started = Door::new(&SIGNALS).and_then(|mut door| {
@@ -385,7 +386,7 @@ pub(super) fn confine(world: &World<'_>, init: UnixStream) -> Result<(), String>
         launch,
         filter,
         tally,
-        listener,
+        listeners,
     } = world;
     let node_fault = |what: &str, error: io::Error| format!("{NODE_FAULT}{what}: {error}");
     let unprivileged = kernel::no_core_dumps().and_then(|()| {
@@ -400,9 +401,7 @@ pub(super) fn confine(world: &World<'_>, init: UnixStream) -> Result<(), String>
     });
     unprivileged.map_err(|error| node_fault("give up privileges", error))?;
     kernel::close_on_exec_from_3();
-    if let Some(listener) = listener {
-        kernel::pass_on(listener, 3).map_err(|error| node_fault("give the worker its listener", error))?;
-    }
+    pass_on_all(listeners).map_err(|error| node_fault("give the worker its listeners", error))?;
     kernel::reset_signals();
     let volumes = launch.order.volumes.iter().filter(|volume| !volume.read_only);
     let volumes: Vec<PathBuf> = volumes
@@ -424,6 +423,19 @@ pub(super) fn confine(world: &World<'_>, init: UnixStream) -> Result<(), String>
             None => filter.install(),
         })
         .map_err(|error| node_fault("wall the job off", error))
+}
+
+/// Gives the next program these descriptors, from 3 on.
+fn pass_on_all(fds: &[OwnedFd]) -> io::Result<()> {
+    // Out of the way first: one may have the other's number.
+    let apart = fds
+        .iter()
+        .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3 + fds.len() as i32));
+    let apart: Vec<OwnedFd> = apart.collect::<Result<_, _>>()?;
+    for (fd, at) in apart.iter().zip(3..) {
+        kernel::pass_on(fd, at)?;
+    }
+    Ok(())
 }
 
 /// Installs the filter and hands its listener to the first process. A kernel that has none gets the filter alone.

@@ -45,6 +45,11 @@ impl Timer {
         self.run_until_ms = Some(since_ms.saturating_add(self.run_time_ms));
     }
 
+    /// Its time does not run while it has no devices.
+    pub(super) fn set_paused(&mut self) {
+        self.run_until_ms = None;
+    }
+
     /// Asked to end. The first reason stays; a later request can only shorten the patience.
     pub(super) fn stop(&mut self, reason: StopReason, grace_s: u32) {
         self.stop_by(reason, clock::boottime_ms() + u64::from(grace_s) * 1000);

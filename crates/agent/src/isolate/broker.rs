@@ -93,11 +93,13 @@ impl Worker {
         }
     }
 
-    /// Its command; it finds its listener as descriptor 3.
+    /// Its command; it finds its listeners as descriptors 3 and 4. What is set aside of a device goes to files: it may
+    /// be more than the worker may have of memory.
     pub fn command(bulk_mib: u64) -> Vec<String> {
         let program = format!("{TENURE_DIR}/{PROGRAM}");
-        [&program, "--listen-fd", "3", "--bulk-mib", &bulk_mib.to_string()]
-            .map(str::to_owned)
-            .into()
+        let mut command = vec![program];
+        command.extend(["--listen-fd", "3", "--control-fd", "4", "--spill", "/tmp"].map(str::to_owned));
+        command.extend(["--bulk-mib".to_owned(), bulk_mib.to_string()]);
+        command
     }
 }

@@ -16,6 +16,7 @@ use crate::driver::Made;
 use crate::isolate::guard::Guard;
 use crate::launch::{ImageRoot, Launch};
 use crate::record::{Phase, Record};
+use crate::scrub::Taker;
 
 impl Node {
     pub(super) fn start(self: &Arc<Self>, order: Order) -> io::Result<()> {
@@ -43,7 +44,7 @@ impl Node {
         }
         // Before it can speak: what is not expected is not listened to.
         self.table.expect(id);
-        if order.image.is_some() || self.scrubs.is_due(&order) {
+        if order.image.is_some() || self.scrubs.is_due(&Taker::of(&order)) {
             self.start_when_ready(order);
             return Ok(());
         }
@@ -149,7 +150,7 @@ impl Node {
         make_dir(&tmp)?;
         std::os::unix::fs::chown(&tmp, user_id, user_id)?;
         let found = self.found();
-        self.scrubs.note(&order, |id| self.lives(id))?;
+        self.scrubs.note(&Taker::of(&order), |id| self.lives(id))?;
         let slices = self.shares.admit(&order, &found)?;
         let guard = match (&self.config.guard, slices.is_empty()) {
             (Some(library), false) => Some(Guard {

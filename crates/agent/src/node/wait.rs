@@ -19,6 +19,7 @@ use crate::image::store::Held;
 use crate::image::{ImageError, command};
 use crate::launch::ImageRoot;
 use crate::record::{Phase, Record};
+use crate::scrub::Taker;
 
 /// Who waits. Whoever takes an allocation out decides what becomes of it.
 #[derive(Default)]
@@ -38,7 +39,7 @@ impl Node {
             };
             let (cleaner, order) = (node.clone(), Arc::new(order));
             let for_whom = order.clone();
-            let cleaned = tokio::task::spawn_blocking(move || cleaner.clean_for(&for_whom)).await;
+            let cleaned = tokio::task::spawn_blocking(move || cleaner.clean_for_order(&for_whom)).await;
             let cleaned = cleaned.unwrap_or_else(|error| Err(error.to_string()));
             let order = Arc::unwrap_or_clone(order);
             let _ = tokio::task::spawn_blocking(move || node.is_ready(order, held, cleaned)).await;
@@ -58,13 +59,17 @@ impl Node {
         }
     }
 
-    fn clean_for(&self, order: &Order) -> Result<(), String> {
-        if let Some(why) = self.mps_strangers(order, &self.found()) {
-            return Err(why);
+    fn clean_for_order(&self, order: &Order) -> Result<(), String> {
+        match self.mps_strangers(order, &self.found()) {
+            Some(why) => Err(why),
+            None => self.clean_for(&Taker::of(order)),
         }
+    }
+
+    pub(super) fn clean_for(&self, taker: &Taker) -> Result<(), String> {
         let program = self.config.broker.as_ref().map(|broker| &*broker.program);
         self.scrubs
-            .clean(order, &self.found(), &self.shares, program, |id| self.lives(id))
+            .clean(taker, &self.found(), &self.shares, program, |id| self.lives(id))
     }
 
     async fn image_of(&self, image: &ImageOrder) -> Result<Held, ImageError> {

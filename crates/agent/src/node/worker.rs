@@ -28,13 +28,15 @@ use crate::record::Record;
 const BULK_MIB: u64 = 1024;
 /// What drivers and compilers take beside that.
 const DRIVER_MIB: u64 = 2048;
-/// A worker outlives its job's run-time limit by this, for its job ends it.
-const LONGER_S: u64 = 3600;
+/// Its job ends it, whenever that is: ten years are for ever.
+const RUN_TIME_S: u64 = 10 * 365 * 86_400;
+/// Where a worker listens for the agent, in its directory.
+pub(super) const CONTROL: &str = "control.sock";
 /// Programs of the job that may be about to connect.
 const BACKLOG: i32 = 128;
 
 impl Node {
-    fn worker_dir(&self, id: AllocationId) -> PathBuf {
+    pub(super) fn worker_dir(&self, id: AllocationId) -> PathBuf {
         self.dir.root().join("workers").join(id.to_string())
     }
 
@@ -63,6 +65,7 @@ impl Node {
         let listener = listen_at(&socket)?;
         fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
         chown(&socket, Some(job_user), Some(job_user))?;
+        let control = listen_at(&dir.join(CONTROL))?;
         let (leash, tether) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let found = self.found();
         let devices: Vec<_> = order
@@ -92,7 +95,7 @@ impl Node {
                 egress: Egress::None,
                 ..order.network
             },
-            run_time_s: order.run_time_s + u64::from(order.grace_s) + LONGER_S,
+            run_time_s: RUN_TIME_S,
             grace_s: 0,
             stdin: false,
             tty: false,
@@ -123,7 +126,7 @@ impl Node {
             processes_max: self.config.processes_max,
             image: None,
         };
-        let mut given = vec![leash.as_fd(), listener.as_fd()];
+        let mut given = vec![leash.as_fd(), listener.as_fd(), control.as_fd()];
         given.extend(network.as_ref().map(AsFd::as_fd));
         let child = self.seats.launch(&dir, &launch, &given, &|pid| {
             self.limit_by_driver(order, &found, pid)

@@ -12,7 +12,8 @@ use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::spec::Isolation;
 
 use crate::bench::{Bench, fresh, has_ended};
-use crate::slice::{bench, order};
+use crate::neighbour::Pair;
+use crate::slice::{SPIN, bench, order};
 
 /// What the slice has, what the job has, and what is tried for, in MiB.
 const SLICE: u64 = 64;
@@ -297,4 +298,66 @@ async fn a_fork_bomb_is_the_jobs_own() {
         "{}",
         bench.log(id, LogStream::Stderr).await
     );
+}
+
+/// Works on the device, and is stopped by its own child again and again, at last for good.
+const STOPPED: &str = r#"
+import os, signal, threading, time
+if os.fork() == 0:
+    parent = os.getppid()
+    time.sleep(6)
+    for _ in range(6):
+        os.kill(parent, signal.SIGSTOP)
+        time.sleep(0.12)
+        os.kill(parent, signal.SIGCONT)
+        time.sleep(0.03)
+    os.kill(parent, signal.SIGSTOP)
+    print('stopped', flush=True)
+    time.sleep(60)
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_of_the_lease_stops_itself() {
+    for level in [Isolation::Guarded, Isolation::Fenced] {
+        let pair = Pair::new(level, &format!("{STOPPED}{SPIN}")).await;
+        pair.both_work().await;
+        pair.says(1, "stopped").await;
+        pair.is_untouched().await;
+    }
+}
+
+/// Speaks to its worker as no program would: nothing, noise of all lengths, descriptors that are something else, and
+/// one connection after the other; then uses it as a program does.
+const NOISE: &str = r#"
+import array, os, random, socket, sys, time
+path = '/run/tenure/broker.sock'
+if not os.path.exists(path):
+    print('nobody to speak to', flush=True)
+    time.sleep(60)
+random.seed(7)
+for turn in range(400):
+    speaker = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    speaker.settimeout(2)
+    try:
+        speaker.connect(path)
+        for _ in range(random.randrange(4)):
+            text = random.randbytes(random.choice([0, 1, 7, 8, 64, 4096, 65000]))
+            files = [os.open(name, os.O_RDONLY) for name in random.choices(['/dev/null', '/etc/passwd', '/proc/self/mem'], k=random.randrange(3))]
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', files))] if files else []
+            speaker.sendmsg([text], rights)
+            for file in files: os.close(file)
+    except OSError: pass
+    speaker.close()
+print('said', flush=True)
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_are_none() {
+    let pair = Pair::new(Isolation::Guarded, NOISE).await;
+    pair.says(1, "nobody to speak to").await;
+    let pair = Pair::new(Isolation::Fenced, &format!("{NOISE}{SPIN}")).await;
+    pair.says(1, "said").await;
+    pair.is_untouched().await;
+    // Its worker is as it was, for whoever speaks as one should.
+    pair.both_work().await;
 }

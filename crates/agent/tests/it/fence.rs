@@ -13,13 +13,13 @@ use tenure_limits::Counter;
 use crate::bench::{Bench, eventually, fresh, has_ended, is_running};
 use crate::slice::{DONE, SPIN, bench, on_page, opencl_dir, order, ran, reader, slice};
 
-fn fenced(mut order: Order) -> Order {
+pub fn fenced(mut order: Order) -> Order {
     order.isolation = Isolation::Fenced;
     order.env.push(("PYOPENCL_NO_CACHE".into(), "1".into()));
     order
 }
 
-fn python() -> String {
+pub fn python() -> String {
     opencl_dir().join("venv/bin/python").display().to_string()
 }
 
@@ -41,7 +41,7 @@ fn processes(word: &str) -> Vec<(i32, u32)> {
 }
 
 /// Of this agent's workers: its state directory tells them from others'.
-fn workers(bench: &Bench, id: AllocationId) -> Vec<(i32, u32)> {
+pub fn workers(bench: &Bench, id: AllocationId) -> Vec<(i32, u32)> {
     let dir = bench.state_dir().join("workers").join(id.to_string());
     let Ok(text) = std::fs::read_to_string(dir.join("state.json")) else {
         return Vec::new();

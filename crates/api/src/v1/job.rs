@@ -42,6 +42,9 @@ pub enum JobPhase {
     Placed,
     Starting,
     Running,
+    Pausing,
+    Paused,
+    Resuming,
     Stopping,
     Done,
 }
@@ -54,6 +57,9 @@ impl JobPhase {
             JobPhase::Placed => "placed",
             JobPhase::Starting => "starting",
             JobPhase::Running => "running",
+            JobPhase::Pausing => "pausing",
+            JobPhase::Paused => "paused",
+            JobPhase::Resuming => "resuming",
             JobPhase::Stopping => "stopping",
             JobPhase::Done => "done",
         }

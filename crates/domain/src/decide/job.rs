@@ -126,9 +126,13 @@ impl Case<'_> {
                 Ok(vec![Event::JobStopping { job: id, reason }])
             }
             Phase::Stopping => Ok(vec![]),
-            Phase::Admitted | Phase::Placed | Phase::Starting | Phase::Running => {
-                Ok(vec![Event::JobStopping { job: id, reason }])
-            }
+            Phase::Admitted
+            | Phase::Placed
+            | Phase::Starting
+            | Phase::Running
+            | Phase::Pausing
+            | Phase::Paused
+            | Phase::Resuming => Ok(vec![Event::JobStopping { job: id, reason }]),
         }
     }
 
@@ -168,20 +172,21 @@ impl Case<'_> {
                 vec![]
             }),
             Observation::Running => match job.phase {
-                Phase::Placed | Phase::Starting => Ok(vec![Event::JobRunning { job: job_id }]),
+                Phase::Placed | Phase::Starting | Phase::Resuming => {
+                    Ok(vec![Event::JobRunning { job: job_id }])
+                }
                 _ => Ok(vec![]),
             },
+            Observation::Paused { ran_ms, usage } => Ok(self.paused(allocation, job, *ran_ms, *usage)),
+            Observation::Kept { why } => Ok(self.kept(allocation, job, why)),
             // What was being stopped ends as that says, whether or not it ever started.
             Observation::NotStarted { .. } if job.stop.is_some() => {
                 Ok(vec![self.attempt_lost(job_id, "it was evicted".into())])
             }
-            Observation::NotStarted { why } => {
-                let why: String = why.chars().filter(|c| !c.is_control()).take(500).collect();
-                Ok(vec![Event::JobEnded {
-                    job: job_id,
-                    outcome: Outcome::NotStarted { why },
-                }])
-            }
+            Observation::NotStarted { why } => Ok(vec![Event::JobEnded {
+                job: job_id,
+                outcome: Outcome::NotStarted { why: sentence(why) },
+            }]),
             Observation::Vanished => Ok(vec![
                 self.attempt_lost(job_id, "the node no longer knows of it".into()),
             ]),
@@ -316,4 +321,9 @@ impl Case<'_> {
             used,
         })
     }
+}
+
+/// What a node says, as one bounded line.
+pub(super) fn sentence(said: &str) -> String {
+    said.chars().filter(|c| !c.is_control()).take(500).collect()
 }

@@ -40,7 +40,7 @@ impl Case<'_> {
             return Ok(vec![]);
         }
         let mut events = Vec::new();
-        let ran_ms = self.command.at.since_ms(job.since);
+        let ran_ms = allocation.ran_before_ms + self.command.at.since_ms(job.since);
         let charge = self.charge(allocation, job, ran_ms, None);
         let admission = admit::resized(
             self.state,

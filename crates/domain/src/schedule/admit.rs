@@ -1,6 +1,6 @@
 //! Admission: does a job fit every quota and budget above it, now or ever?
 
-use super::allocation::Slice;
+use super::allocation::{Allocation, Slice};
 use crate::event::Charge;
 use crate::ledger::hold::Hold;
 use crate::meter::{Amounts, Exceeded, Of};
@@ -113,6 +113,27 @@ pub fn resized(
     match first_over_budget(state, owner, &more, at) {
         None => Ok(after),
         Some((scope, over)) => Err(or_less(budget_held(state, scope, &over, &more))),
+    }
+}
+
+/// Admits a paused job for the rest of its time, in the size it has.
+pub fn resumed(
+    state: &State,
+    job: &Job,
+    allocation: &Allocation,
+    class: &str,
+    at: Time,
+) -> Result<Admission, Refusal> {
+    let owner = ScopeId::User(job.owner);
+    let vram_mib = allocation.slices.iter().map(|slice| slice.vram_mib).sum();
+    let mut admission = admission(state, owner, &job.spec, Some(class), vram_mib);
+    let ran_ms = allocation.metered_ms;
+    admission.hold.left = admission.hold.charge(ran_ms, most_ms(&job.spec).max(ran_ms));
+    fits_quotas(state, owner, &admission.amounts)?;
+    countable(state, &admission, at)?;
+    match first_over_budget(state, owner, &admission, at) {
+        None => Ok(admission),
+        Some((scope, over)) => Err(budget_held(state, scope, &over, &admission)),
     }
 }
 

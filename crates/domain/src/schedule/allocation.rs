@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::fleet::is_zero;
 use super::hardware::PartChoice;
 use crate::id::{AllocationId, GpuId, JobId, NodeId};
 use crate::time::Time;
@@ -38,6 +39,12 @@ pub struct Allocation {
     /// Its slices changed their size since it was placed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub resized: bool,
+    /// The job is paused: it is on its node, without its GPUs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+    /// Run time before the job last resumed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub ran_before_ms: u64,
     /// Run time metered and charged so far; the next interval begins here.
     pub metered_ms: u64,
     /// Use of its devices up to there; none while none was measured.

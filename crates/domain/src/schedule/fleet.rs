@@ -53,7 +53,7 @@ pub struct Inventory {
     pub volume_mib: u64,
 }
 
-fn is_zero(number: &u64) -> bool {
+pub(super) fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
@@ -193,6 +193,34 @@ impl Node {
         self.gpus.iter().find(|gpu| gpu.id == id)
     }
 
+    fn take_slices(&mut self, holder: AllocationId, slices: &[Slice]) {
+        for slice in slices {
+            let gpu = self
+                .gpus
+                .iter_mut()
+                .find(|gpu| gpu.id == slice.gpu)
+                .expect("INVARIANT: slices are of known GPUs");
+            gpu.used_vram_mib += slice.vram_mib;
+            gpu.used_permille += u32::from(slice.compute_permille);
+            gpu.holders.push(holder);
+            gpu.assert_not_over_committed();
+        }
+    }
+
+    fn give_back_slices(&mut self, holder: AllocationId, slices: &[Slice]) {
+        for slice in slices {
+            let gpu = self
+                .gpus
+                .iter_mut()
+                .find(|gpu| gpu.id == slice.gpu)
+                .expect("INVARIANT: slices are of known GPUs");
+            gpu.used_vram_mib -= slice.vram_mib;
+            gpu.used_permille -= u32::from(slice.compute_permille);
+            gpu.holders.retain(|&known| known != holder);
+        }
+        self.gpus.retain(Gpu::is_known);
+    }
+
     /// Nothing, too, when the space was cut below what is used.
     pub fn free_volume_mib(&self) -> u64 {
         self.volume_mib.saturating_sub(self.used_volume_mib)
@@ -254,32 +282,43 @@ impl Fleet {
         node.used_cpu_milli += allocation.cpu_milli;
         node.used_memory_mib += allocation.memory_mib;
         node.allocations.insert(allocation.id);
-        for slice in &allocation.slices {
-            let gpu = node
-                .gpus
-                .iter_mut()
-                .find(|gpu| gpu.id == slice.gpu)
-                .expect("INVARIANT: slices are of known GPUs");
-            gpu.used_vram_mib += slice.vram_mib;
-            gpu.used_permille += u32::from(slice.compute_permille);
-            gpu.holders.push(allocation.id);
-            gpu.assert_not_over_committed();
-        }
+        node.take_slices(allocation.id, &allocation.slices);
         self.allocations.insert(allocation.id, allocation.clone());
     }
 
-    /// Changes the size of an allocation's slices, each on its own GPU.
-    pub(crate) fn resize(&mut self, id: AllocationId, slices: &[Slice]) {
+    /// Takes the GPUs from an allocation that keeps its place on the node.
+    pub(crate) fn set_aside(&mut self, id: AllocationId) {
+        let (node, allocation) = self.at(id);
+        allocation.paused = true;
+        node.give_back_slices(id, &allocation.slices);
+    }
+
+    /// Gives it GPUs of its node again.
+    pub(crate) fn take_up(&mut self, id: AllocationId, slices: &[Slice]) {
+        let (node, allocation) = self.at(id);
+        allocation.paused = false;
+        allocation.ran_before_ms = allocation.metered_ms;
+        allocation.slices = slices.to_vec();
+        node.take_slices(id, slices);
+    }
+
+    fn at(&mut self, id: AllocationId) -> (&mut Node, &mut Allocation) {
         let allocation = self
             .allocations
             .get_mut(&id)
-            .expect("INVARIANT: only living allocations are resized");
-        let before = std::mem::replace(&mut allocation.slices, slices.to_vec());
-        allocation.resized = true;
+            .expect("INVARIANT: events name living allocations");
         let node = self
             .nodes
             .get_mut(&allocation.node)
             .expect("INVARIANT: allocations stand on known nodes");
+        (node, allocation)
+    }
+
+    /// Changes the size of an allocation's slices, each on its own GPU.
+    pub(crate) fn resize(&mut self, id: AllocationId, slices: &[Slice]) {
+        let (node, allocation) = self.at(id);
+        let before = std::mem::replace(&mut allocation.slices, slices.to_vec());
+        allocation.resized = true;
         for (old, new) in before.iter().zip(slices) {
             let gpu = node
                 .gpus
@@ -305,17 +344,9 @@ impl Fleet {
         node.used_cpu_milli -= allocation.cpu_milli;
         node.used_memory_mib -= allocation.memory_mib;
         node.allocations.remove(&id);
-        for slice in &allocation.slices {
-            let gpu = node
-                .gpus
-                .iter_mut()
-                .find(|gpu| gpu.id == slice.gpu)
-                .expect("INVARIANT: slices are of known GPUs");
-            gpu.used_vram_mib -= slice.vram_mib;
-            gpu.used_permille -= u32::from(slice.compute_permille);
-            gpu.holders.retain(|&holder| holder != id);
+        if !allocation.paused {
+            node.give_back_slices(id, &allocation.slices);
         }
-        node.gpus.retain(Gpu::is_known);
         allocation
     }
 }

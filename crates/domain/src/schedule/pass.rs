@@ -3,13 +3,13 @@
 use std::cmp::Reverse;
 use std::ops::Bound;
 
-use super::admit::{admit, within_limits};
+use super::admit::{admit, resumed, within_limits};
 use super::allocation::Allocation;
-use super::place::places;
+use super::place::{has_room_again, places};
 use super::volume::{VolumeNeeds, bind};
 use crate::event::Event;
 use crate::id::{AllocationId, Ids, JobId, VolumeId};
-use crate::refusal::Refusal;
+use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
 use crate::time::Time;
@@ -22,7 +22,12 @@ pub struct QueueKey(pub Reverse<Priority>, pub JobId);
 
 impl QueueKey {
     pub fn of(job: &Job) -> Option<QueueKey> {
-        (job.phase == Phase::Queued).then_some(QueueKey(Reverse(job.spec.priority), job.id))
+        let waits = match job.phase {
+            Phase::Queued => true,
+            Phase::Paused => job.pause.is_none(),
+            _ => false,
+        };
+        waits.then_some(QueueKey(Reverse(job.spec.priority), job.id))
     }
 }
 
@@ -41,11 +46,43 @@ pub fn next_cursor(state: &State, cursor: Option<QueueKey>, limit: usize) -> Opt
 /// Starts the first job after the cursor that can start, among at most `limit`.
 pub fn step(state: &State, cursor: Option<QueueKey>, limit: usize, ids: &mut Ids, at: Time) -> Vec<Event> {
     for QueueKey(_, id) in after(state, cursor).take(limit) {
-        if let Ok(events) = start(state, &Ask::of(&state.jobs[&id]), ids, at) {
+        if let Ok(events) = go(state, &state.jobs[&id], ids, at) {
             return events;
         }
     }
     Vec::new()
+}
+
+/// Starts a queued job or resumes a paused one, or says what it waits for.
+pub fn go(state: &State, job: &Job, ids: &mut Ids, at: Time) -> Result<Vec<Event>, Refusal> {
+    match job.phase {
+        Phase::Paused => resume(state, job, at),
+        _ => start(state, &Ask::of(job), ids, at),
+    }
+}
+
+/// Gives a paused job the GPUs it had, in the size they have, if they have room for it again and all that a new job
+/// would have to fit is met.
+pub fn resume(state: &State, job: &Job, at: Time) -> Result<Vec<Event>, Refusal> {
+    if job.resume_after.is_some_and(|after| after > at) {
+        return Err(
+            Refusal::new(Code::NoCapacity, "its node could not resume it just now")
+                .hint("it is tried again in a moment; its events say what the node said"),
+        );
+    }
+    let owner = ScopeId::User(job.owner);
+    let allocation = job
+        .allocation
+        .and_then(|id| state.fleet.allocation(id))
+        .expect("INVARIANT: what is paused has a place");
+    within_limits(state, owner, &job.spec)?;
+    let class = has_room_again(state, owner, &job.spec.demand, allocation)?;
+    let admission = resumed(state, job, allocation, class, at)?;
+    Ok(vec![Event::JobResuming {
+        job: job.id,
+        admission,
+        slices: allocation.slices.clone(),
+    }])
 }
 
 /// A job that wants to start, known already or just submitted.
@@ -111,6 +148,8 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
                     isolation_why: place.isolation_why,
                     placed: at,
                     resized: false,
+                    paused: false,
+                    ran_before_ms: 0,
                     metered_ms: 0,
                     used: None,
                 };

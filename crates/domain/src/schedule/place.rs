@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::allocation::Slice;
+use super::allocation::{Allocation, Slice};
 use super::fleet::{Gpu, GpuFacts, Node, NodeStatus};
 use super::part;
 use super::volume::VolumeNeeds;
@@ -381,6 +381,52 @@ fn level<'a>(state: &State, gpu: &'a Gpu, demand: &Demand, wall: &Wall) -> Optio
         strong_enough && (tenant == wall.tenant || accept && agree)
     });
     (level >= wall.at_least && neighbours_agree).then_some((level, why.as_str()))
+}
+
+/// The class of the GPUs that a paused allocation had, if all of them have room for it again.
+pub fn has_room_again<'a>(
+    state: &'a State,
+    owner: ScopeId,
+    demand: &Demand,
+    allocation: &Allocation,
+) -> Result<&'a str, Refusal> {
+    let wall = Wall::of(state, owner, demand);
+    let node = state.fleet.node(allocation.node).ok_or_else(Refusal::not_found)?;
+    if node.status == NodeStatus::Lost {
+        return Err(none_now(state, demand));
+    }
+    let mut class = None;
+    for slice in &allocation.slices {
+        let gpu = node
+            .gpu(slice.gpu)
+            .filter(|gpu| gpu.present && gpu.quarantine.is_none());
+        let Some(gpu) = gpu else {
+            return Err(Refusal::new(
+                Code::NoCapacity,
+                format!("a GPU it had on {} takes no work now", node.name),
+            )
+            .hint("it resumes when the GPU is back in service; or stop it and submit it anew"));
+        };
+        if left(gpu, slice, demand).is_none() {
+            return Err(Refusal::new(
+                Code::NoCapacity,
+                format!("the GPU it had on {} has no room for it now", node.name),
+            )
+            .hint("it resumes when jobs there end"));
+        }
+        if level(state, gpu, demand, &wall).is_none_or(|(level, _)| level < allocation.isolation) {
+            return Err(Refusal::new(
+                Code::NotShared,
+                format!(
+                    "those now on the GPU it had on {} and this job's tenant have not agreed to share it",
+                    node.name
+                ),
+            )
+            .hint("it resumes when jobs there end"));
+        }
+        class = Some(&*gpu.facts.class);
+    }
+    class.ok_or_else(Refusal::not_found)
 }
 
 /// Whether any device of the fleet, empty, could hold one GPU of the demand; an empty fleet might grow.

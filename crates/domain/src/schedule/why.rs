@@ -1,6 +1,6 @@
 //! Why a job waits: the scheduler's own answer, computed when somebody asks.
 
-use super::pass::{Ask, start};
+use super::pass::{QueueKey, go};
 use super::place::explain;
 use super::volume::VolumeNeeds;
 use crate::id::{Ids, JobId};
@@ -12,11 +12,19 @@ use crate::workload::job::Phase;
 
 /// What a waiting job waits for; none for a job that does not wait.
 pub fn why(state: &State, id: JobId, at: Time) -> Option<Refusal> {
-    let job = state.jobs.get(&id).filter(|job| job.phase == Phase::Queued)?;
+    let job = state.jobs.get(&id)?;
+    if job.phase == Phase::Paused && job.pause.is_some() {
+        return Some(
+            Refusal::new(Code::Paused, "it is paused, and was not asked for since").hint(format!(
+                "`tenure resume {id}` has it go on as soon as there is room"
+            )),
+        );
+    }
+    QueueKey::of(job)?;
     let mut ids = Ids::starting_at(u64::MAX - Ids::BLOCK);
-    let answer = start(state, &Ask::of(job), &mut ids, at);
+    let answer = go(state, job, &mut ids, at);
     let waits_for = answer.err().map(|refusal| match refusal.code {
-        Code::NoCapacity => match VolumeNeeds::of(state, &job.volumes) {
+        Code::NoCapacity if job.phase == Phase::Queued => match VolumeNeeds::of(state, &job.volumes) {
             Ok(needs) => explain(state, ScopeId::User(job.owner), &job.spec, needs),
             Err(refusal) => refusal,
         },

@@ -16,8 +16,11 @@ use crate::storage::volume::{Volume, amounts};
 use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::Time;
-use crate::workload::job::{Admission, DoneJob, Job, Outcome, Phase};
+use crate::workload::job::{Admission, DoneJob, Job, Outcome, PauseReason, Phase};
 use crate::workload::spec::{Demand, JobSpec};
+
+/// A job that its node could not resume is not asked of it again before.
+const RESUME_AGAIN_MS: i64 = 10_000;
 
 impl State {
     /// Takes in one event; gives what thereby left the live state.
@@ -224,7 +227,33 @@ impl State {
                 admission,
                 slices,
             } => self.resize(at, *job, demand, admission, slices),
+            Event::JobPausing { job, reason } => self.pause(at, *job, *reason),
+            Event::JobPaused { job } => self.set_aside(at, *job, false),
+            Event::JobWanted { job } => {
+                let job = self.living_job(*job);
+                job.pause = None;
+                let key = QueueKey::of(job);
+                self.queue.extend(key);
+            }
+            Event::JobResuming {
+                job,
+                admission,
+                slices,
+            } => {
+                self.admit(at, *job, admission);
+                self.change_job(at, *job, Phase::Resuming, |_| {});
+                let allocation = self.jobs[job].allocation;
+                self.fleet
+                    .take_up(allocation.expect("INVARIANT: what is paused has a place"), slices);
+            }
+            Event::JobKept { job, .. } => match self.jobs[job].phase {
+                Phase::Resuming => self.set_aside(at, *job, true),
+                _ => self.change_job(at, *job, Phase::Running, |job| job.pause = None),
+            },
             Event::JobStopping { job, reason } => {
+                if let Some(key) = QueueKey::of(&self.jobs[job]) {
+                    self.queue.remove(&key);
+                }
                 self.change_job(at, *job, Phase::Stopping, |job| job.stop = Some(*reason))
             }
             Event::UsageMetered { charges, .. } => charges.iter().for_each(|charge| self.charge(at, charge)),
@@ -445,6 +474,8 @@ impl State {
             admission: None,
             allocation: None,
             stop: None,
+            pause: None,
+            resume_after: None,
             started: None,
             charged: Cost::default(),
             ran_ms: 0,
@@ -494,6 +525,32 @@ impl State {
             scope.used.add(&after.amounts);
             scope.spending.hold(&after.hold.counted_as(), at, after.hold.left);
         });
+    }
+
+    fn pause(&mut self, at: Time, id: JobId, reason: PauseReason) {
+        let job = &self.jobs[&id];
+        if let Some(key) = QueueKey::of(job) {
+            self.queue.remove(&key);
+        }
+        // One that is paused is only not to resume.
+        let (phase, since) = match job.phase {
+            Phase::Running => (Phase::Pausing, at),
+            phase => (phase, job.since),
+        };
+        self.change_job(since, id, phase, |job| job.pause = Some(reason));
+    }
+
+    /// Gives back the GPUs of a job that stays on its node, with quota and money.
+    fn set_aside(&mut self, at: Time, id: JobId, again: bool) {
+        let allocation = self.jobs[&id].allocation;
+        self.fleet
+            .set_aside(allocation.expect("INVARIANT: what runs has a place"));
+        self.release_hold(at, id);
+        self.change_job(at, id, Phase::Paused, |job| {
+            job.pause = job.pause.filter(|reason| *reason == PauseReason::Asked);
+            job.resume_after = again.then_some(Time(at.0 + RESUME_AGAIN_MS));
+        });
+        self.queue.extend(QueueKey::of(&self.jobs[&id]));
     }
 
     fn charge(&mut self, at: Time, charge: &Charge) {
@@ -546,6 +603,11 @@ impl State {
         if let Some(allocation) = job.allocation.take() {
             self.fleet.give_back(allocation);
         }
+        self.release_hold(at, id);
+    }
+
+    fn release_hold(&mut self, at: Time, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
         let Some(admission) = job.admission.take() else {
             return;
         };
@@ -562,6 +624,7 @@ impl State {
         self.change_job(at, id, Phase::Queued, |job| {
             job.attempt += 1;
             job.stop = None;
+            job.pause = None;
         });
         self.queue.extend(QueueKey::of(&self.jobs[&id]));
     }

@@ -1,5 +1,6 @@
 //! A job through its life: Queued → Admitted → Placed → Starting → Running → Stopping → Done.
-//! Admission and placement are one decision, so no job holds quota without a place.
+//! Admission and placement are one decision, so no job holds quota without a place. A running job may be paused: it
+//! keeps its node, its processes and their memory there, and gives back its GPUs, its quota and its hold.
 
 use std::sync::Arc;
 
@@ -24,6 +25,11 @@ pub enum Phase {
     Placed,
     Starting,
     Running,
+    /// Asked to give its GPUs back; it has them still.
+    Pausing,
+    Paused,
+    /// Given GPUs again; its node has yet to say that it runs.
+    Resuming,
     Stopping,
 }
 
@@ -35,6 +41,9 @@ impl Phase {
             Phase::Placed => "placed",
             Phase::Starting => "starting",
             Phase::Running => "running",
+            Phase::Pausing => "pausing",
+            Phase::Paused => "paused",
+            Phase::Resuming => "resuming",
             Phase::Stopping => "stopping",
         }
     }
@@ -53,6 +62,17 @@ pub enum StopReason {
     OverLimit,
     /// Its node went away or was taken out of service; the job returns to the queue.
     Evicted,
+}
+
+/// Who had a job paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PauseReason {
+    /// Somebody entitled to; it resumes when it is asked for again.
+    Asked,
+    /// Others needed its GPUs more; it resumes when there is room.
+    Preempted,
 }
 
 /// How a job ended.
@@ -126,6 +146,12 @@ pub struct Job {
     pub allocation: Option<AllocationId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<StopReason>,
+    /// While it pauses: who wanted it. Gone once it is to resume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<PauseReason>,
+    /// Its node could not resume it, and is not asked again before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_after: Option<Time>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Time>,
     /// Charged over all attempts.

@@ -22,7 +22,7 @@ use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::{Action, Role};
 use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
 use tenure_domain::time::Period;
-use tenure_domain::workload::job::StopReason;
+use tenure_domain::workload::job::{PauseReason, StopReason};
 use tenure_domain::workload::session::{SessionEnd, SessionKind};
 use tenure_domain::workload::spec::{Isolation, Kind, Priority, Sku};
 use tenure_domain::workload::usage::Usage;
@@ -470,6 +470,26 @@ fn everything() -> Vec<Event> {
             vram_mib: Some(8000),
         },
     );
+    let ada_self = Actor::user(ada);
+    let reason = PauseReason::Asked;
+    let pause = Wish::Pause { job: serving, reason };
+    take(&mut world, &ada_self, pause.clone());
+    let (at, _) = world.allocation(serving).expect("it is placed");
+    let told = |observation| Wish::Observe {
+        node,
+        allocation: at,
+        observation,
+    };
+    let kept = Observation::Kept { why: "busy".into() };
+    take(&mut world, &agent, told(kept));
+    take(&mut world, &ada_self, pause);
+    let paused = Observation::Paused {
+        ran_ms: 0,
+        usage: None,
+    };
+    take(&mut world, &agent, told(paused));
+    take(&mut world, &ada_self, Wish::ResumeJob { job: serving });
+    world.observe(serving, Observation::Running).expect("it runs");
     world.exit(serving, 1);
     take(
         &mut world,

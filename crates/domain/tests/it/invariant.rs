@@ -245,6 +245,7 @@ fn devices_are_given_once(state: &State) {
             }
             let slices: Vec<_> = here
                 .iter()
+                .filter(|allocation| !allocation.paused)
                 .flat_map(|a| a.slices.iter().map(move |slice| (a.id, slice)))
                 .filter(|(_, slice)| slice.gpu == gpu.id)
                 .collect();
@@ -295,7 +296,10 @@ fn devices_are_given_once(state: &State) {
                 "a GPU that is gone, free and not quarantined is forgotten"
             );
         }
-        let slices = here.iter().flat_map(|allocation| &allocation.slices);
+        let slices = here
+            .iter()
+            .filter(|allocation| !allocation.paused)
+            .flat_map(|allocation| &allocation.slices);
         assert!(
             slices.into_iter().all(|slice| node.gpu(slice.gpu).is_some()),
             "slices are of known GPUs"
@@ -308,11 +312,15 @@ fn devices_are_given_once(state: &State) {
     );
 }
 
+fn waits(job: &Job) -> bool {
+    job.phase == Phase::Queued || (job.phase == Phase::Paused && job.pause.is_none())
+}
+
 fn jobs_are_where_their_phase_says(state: &State) {
     let queue: BTreeSet<QueueKey> = state
         .jobs
         .values()
-        .filter(|job| job.phase == Phase::Queued)
+        .filter(|job| waits(job))
         .map(|job| QueueKey(std::cmp::Reverse(job.spec.priority), job.id))
         .collect();
     assert_eq!(state.queue, queue, "the queue is the waiting jobs");
@@ -320,25 +328,36 @@ fn jobs_are_where_their_phase_says(state: &State) {
     for (id, job) in &state.jobs {
         assert_eq!(*id, job.id);
         by_owner.entry(job.owner).or_default().insert(*id);
-        let waits = job.phase == Phase::Queued;
-        assert_eq!(
-            job.admission.is_none(),
-            waits,
-            "{id}: only what does not wait is admitted"
-        );
-        assert_eq!(
-            job.allocation.is_none(),
-            waits,
-            "{id}: only what does not wait is placed"
-        );
         let allocation = job
             .allocation
             .map(|allocation| state.fleet.allocation(allocation).expect("a living allocation"));
+        let (queued, paused) = (
+            job.phase == Phase::Queued,
+            allocation.is_some_and(|allocation| allocation.paused),
+        );
+        assert_eq!(
+            job.admission.is_none(),
+            queued || paused,
+            "{id}: what waits for GPUs holds nothing else"
+        );
+        assert_eq!(
+            allocation.is_none(),
+            queued,
+            "{id}: only what is queued has no place"
+        );
+        assert_eq!(
+            paused,
+            job.phase == Phase::Paused || (paused && job.phase == Phase::Stopping),
+            "{id}: what is paused has no GPUs"
+        );
         assert!(
             allocation.is_none_or(|allocation| allocation.job == *id && allocation.attempt == job.attempt)
         );
         assert!(job.attempt <= job.spec.max_attempts && job.attempt >= 1);
-        assert!(!waits || job.stop.is_none(), "what waits is not being stopped");
+        assert!(
+            !waits(job) || job.stop.is_none(),
+            "what waits is not being stopped"
+        );
     }
     assert_eq!(state.jobs_by_owner, by_owner);
     assert_eq!(

@@ -33,6 +33,7 @@ struct Work {
     /// What it uses by meter, the groups it counts in, and what is left of its hold.
     running: Option<Running>,
     given: Option<Given>,
+    resuming: bool,
 }
 
 /// Use by meter, groups, money and GPU time left.
@@ -602,6 +603,7 @@ impl Model {
                     spec: JobSpec::clone(spec),
                     running: None,
                     given: None,
+                    resuming: false,
                 });
             }
             Event::JobAdmitted { job, admission } => {
@@ -666,16 +668,7 @@ impl Model {
                 (spec.demand.compute_permille, spec.demand.vram_mib) =
                     (demand.compute_permille, demand.vram_mib);
                 assert_eq!(&spec.demand, demand, "{job} changes its size alone");
-                let metered_ms = self.work(*job).given.as_ref().expect("it runs").metered_ms;
-                let (whole, asked) = (self.cost(&spec, class, vram), uses(&spec, class, vram));
-                let until_now = (
-                    self.hourly(&spec, class, vram) * i128::from(metered_ms) / 3_600_000,
-                    u128::from(metered_ms) * u128::from(spec.demand.gpu_milli()) / 1000,
-                );
-                let rest = (
-                    (whole.0 - until_now.0).max(0),
-                    whole.1.saturating_sub(until_now.1),
-                );
+                let (rest, asked) = (self.rest(*job, &spec, class, vram), uses(&spec, class, vram));
                 let left = admission.hold.left;
                 assert_eq!(
                     (i128::from(left.money.0), u128::from(left.gpu_ms)),
@@ -696,6 +689,33 @@ impl Model {
                     given.parts.iter().map(|part| part.0).eq(gpus),
                     "it stays where it is"
                 );
+            }
+            Event::JobPaused { job } => self.set_aside(*job),
+            Event::JobKept { job, .. } if self.work(*job).resuming => self.set_aside(*job),
+            Event::JobRunning { job } => self.work(*job).resuming = false,
+            Event::JobResuming {
+                job,
+                admission,
+                slices,
+            } => {
+                let spec = self.work(*job).spec.clone();
+                let class = admission.hold.class.as_deref();
+                let vram = slices.iter().map(|slice| slice.vram_mib).sum();
+                let (rest, asked) = (self.rest(*job, &spec, class, vram), uses(&spec, class, vram));
+                let left = admission.hold.left;
+                assert_eq!(
+                    (i128::from(left.money.0), u128::from(left.gpu_ms)),
+                    rest,
+                    "{job} holds what the rest may cost"
+                );
+                let work = self.work(*job);
+                assert!(work.running.is_none(), "only what is paused resumes");
+                work.resuming = true;
+                work.running = Some((asked, groups(&spec, class), rest.0, rest.1));
+                work.given.as_mut().expect("it is on its node").parts = slices
+                    .iter()
+                    .map(|slice| (slice.gpu, slice.vram_mib, slice.compute_permille.into()))
+                    .collect();
             }
             Event::UsageMetered { node, charges } => {
                 for charge in charges {
@@ -742,6 +762,27 @@ impl Model {
             Event::JobEnded { job, .. } => self.works.retain(|work| work.id != *job),
             _ => {}
         }
+    }
+
+    /// What the rest of a job's time may cost, in this size.
+    fn rest(&mut self, job: JobId, spec: &JobSpec, class: Option<&str>, vram: u64) -> (i128, u128) {
+        let metered_ms = self.work(job).given.as_ref().expect("it has a place").metered_ms;
+        let whole = self.cost(spec, class, vram);
+        let until_now = (
+            self.hourly(spec, class, vram) * i128::from(metered_ms) / 3_600_000,
+            u128::from(metered_ms) * u128::from(spec.demand.gpu_milli()) / 1000,
+        );
+        (
+            (whole.0 - until_now.0).max(0),
+            whole.1.saturating_sub(until_now.1),
+        )
+    }
+
+    /// It stays on its node, and has nothing of its GPUs.
+    fn set_aside(&mut self, job: JobId) {
+        let work = self.work(job);
+        (work.running, work.resuming) = (None, false);
+        work.given.as_mut().expect("it has a place").parts.clear();
     }
 
     fn add(&mut self, id: ScopeId, parent: Option<ScopeId>) {
@@ -884,7 +925,8 @@ impl Model {
 
     /// After a whole pass over the queue nothing waits that could run.
     pub fn nothing_waits_in_vain(&self, now: Time) {
-        for work in self.works.iter().filter(|work| work.running.is_none()) {
+        let waiting = |work: &&Work| work.running.is_none() && work.given.is_none();
+        for work in self.works.iter().filter(waiting) {
             assert!(
                 !self.could_start(work, now),
                 "{} waits although it could start: {:?}",

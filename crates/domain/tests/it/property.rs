@@ -16,7 +16,7 @@ use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::Role;
 use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
 use tenure_domain::time::Period;
-use tenure_domain::workload::job::{Phase, StopReason};
+use tenure_domain::workload::job::{PauseReason, Phase, StopReason};
 use tenure_domain::workload::spec::{Demand, Isolation, JobSpec, Kind, Priority, Sku};
 use tenure_domain::workload::usage::Usage;
 use tenure_domain::{Actor, Event, Wish};
@@ -443,7 +443,7 @@ impl Run {
                 self.act(by, Wish::Submit { owner, spec });
             }
             24..32 => self.pass(),
-            32..52 => {
+            32..50 => {
                 let (allocation, node) = self.allocation();
                 let by = self.speaker(node);
                 let observation = self.observation(allocation);
@@ -456,7 +456,7 @@ impl Run {
                     },
                 );
             }
-            52..62 => {
+            52..60 => {
                 let (first, node) = self.allocation();
                 let (second, _) = self.allocation();
                 let ran = [first, second, first].map(|allocation| Ran {
@@ -487,7 +487,8 @@ impl Run {
                 );
                 self.act(by, Wish::Stop { job, reason });
             }
-            67..70 => {
+            50..52 | 60 | 61 | 67 => self.pause(),
+            68..70 => {
                 let running = self.world.state.jobs.values();
                 let running = running.filter(|job| job.phase == Phase::Running && job.spec.demand.gpus > 0);
                 let jobs: Vec<(JobId, UserId)> = running.map(|job| (job.id, job.owner)).collect();
@@ -551,9 +552,51 @@ impl Run {
         }
     }
 
+    fn pause(&mut self) {
+        let jobs = self.world.state.jobs.values();
+        let jobs: Vec<(JobId, UserId, bool)> = jobs
+            .filter(|job| matches!(job.phase, Phase::Running | Phase::Pausing | Phase::Paused))
+            .map(|job| (job.id, job.owner, job.phase == Phase::Paused))
+            .collect();
+        let only_paused: Vec<_> = jobs.iter().copied().filter(|job| job.2).collect();
+        let none = (JobId(3), UserId(3), false);
+        let among = match only_paused.is_empty() || self.chance.one_in(2) {
+            true => jobs,
+            false => only_paused,
+        };
+        let (job, owner, paused) = self.chance.pick(&among).copied().unwrap_or(none);
+        let by = match self.chance.one_in(4) {
+            true => self.actor(),
+            false => Actor::user(owner),
+        };
+        let reason = self.chance.of(&[
+            PauseReason::Asked,
+            PauseReason::Asked,
+            PauseReason::Asked,
+            PauseReason::Preempted,
+        ]);
+        let wish = match self.chance.one_in(4) != paused {
+            true => Wish::ResumeJob { job },
+            false => Wish::Pause { job, reason },
+        };
+        self.act(by, wish);
+    }
+
     fn observation(&mut self, id: AllocationId) -> Observation {
+        let job = &self
+            .world
+            .state
+            .fleet
+            .allocation(id)
+            .map(|allocation| allocation.job);
+        let pausing = job.is_some_and(|job| self.world.state.jobs[&job].phase == Phase::Pausing);
         match self.chance.below(9) {
-            0 | 1 => Observation::Starting,
+            0..7 if pausing => Observation::Paused {
+                ran_ms: self.ran_ms(id),
+                usage: self.usage(),
+            },
+            0 => Observation::Kept { why: "busy\n".into() },
+            1 => Observation::Starting,
             2..5 => Observation::Running,
             5 => Observation::NotStarted {
                 why: "no such program\u{7}".into(),
@@ -712,6 +755,8 @@ fn wish_name(wish: &Wish) -> &'static str {
         Wish::Meter { .. } => "meter",
         Wish::Stop { .. } => "stop",
         Wish::Resize { .. } => "resize",
+        Wish::Pause { .. } => "pause",
+        Wish::ResumeJob { .. } => "resume_job",
         Wish::SetQuota { .. } => "quota",
         Wish::SetBudgets { .. } => "budgets",
         Wish::SetPolicy { .. } => "policy",
@@ -760,7 +805,7 @@ fn no_limit_is_passed_and_every_count_adds_up() {
         // A property that is never exercised holds for nothing.
         assert_eq!(
             taken.len(),
-            23,
+            25,
             "every kind of operation was accepted at times: {taken:?}"
         );
         assert!(taken.values().all(|&n| n > ops / 4000), "{taken:?}");

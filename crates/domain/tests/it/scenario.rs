@@ -7,7 +7,7 @@ use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::Role;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::time::Period;
-use tenure_domain::workload::job::StopReason;
+use tenure_domain::workload::job::{PauseReason, StopReason};
 use tenure_domain::workload::spec::{Isolation, Priority, Sku};
 use tenure_domain::{Actor, Wish};
 
@@ -627,4 +627,87 @@ fn rules() {
     ask(&mut story, "rules are taken away", acme, "");
     story.submit(ada, spec("again-at-night", cpu(100), 60));
     story.check("rules");
+}
+
+#[test]
+fn paused_and_resumed() {
+    let (mut story, acme, _, ada) = setting();
+    let by = || Actor::user(ada);
+    let asked = |job| Wish::Pause {
+        job,
+        reason: PauseReason::Asked,
+    };
+    let paused = |ran_s: u64| Observation::Paused {
+        ran_ms: ran_s * 1000,
+        usage: None,
+    };
+    let film = story
+        .submit(ada, spec("film", slice(600, 60_000), 3600))
+        .expect("taken");
+    story.tell("too early: it does not run yet", by(), asked(film));
+    story.observe(film, Observation::Running);
+    story.world.pass_s(600);
+    story.tell("ten minutes later it is to pause", by(), asked(film));
+    story.tell("the same again", by(), asked(film));
+    story.observe(film, paused(600));
+    story.counts(acme);
+    story.why(film);
+    story.world.pass_s(7200);
+    let others = ["left", "right"].map(|name| {
+        let job = story.submit(ada, spec(name, slice(600, 60_000), 3600));
+        job.expect("taken")
+    });
+    story.tell("two have its place now", by(), Wish::ResumeJob { job: film });
+    story.why(film);
+    for job in others {
+        story.observe(job, Observation::Running);
+    }
+    story.world.pass_s(60);
+    story.exit(others[0], 60);
+    story.schedule();
+    story.observe(
+        film,
+        Observation::Kept {
+            why: "the driver refused".into(),
+        },
+    );
+    story.schedule();
+    story.why(film);
+    story.world.pass_s(11);
+    story.schedule();
+    story.observe(film, Observation::Running);
+    story.counts(acme);
+    story.world.pass_s(300);
+    story.root(
+        "others need it more",
+        Wish::Pause {
+            job: film,
+            reason: PauseReason::Preempted,
+        },
+    );
+    story.observe(film, paused(900));
+    story.schedule();
+    story.observe(film, Observation::Running);
+    story.tell("once more", by(), asked(film));
+    story.observe(film, paused(950));
+    story.tell(
+        "and is not wanted any more",
+        by(),
+        Wish::Stop {
+            job: film,
+            reason: StopReason::Cancelled,
+        },
+    );
+    story.observe(
+        film,
+        Observation::Exited {
+            exit_code: None,
+            signal: Some(15),
+            ran_ms: 950_000,
+            by: Some(StopReason::Cancelled),
+            usage: None,
+        },
+    );
+    story.counts(acme);
+    story.check("paused_and_resumed");
 }

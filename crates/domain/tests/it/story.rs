@@ -288,6 +288,16 @@ impl Story {
                 demand.vram_mib,
                 admission.hold.left.money
             ),
+            Event::JobResuming {
+                job: id, admission, ..
+            } => format!(
+                "{kind} {}: hold {} for the rest",
+                job(id),
+                admission.hold.left.money
+            ),
+            Event::JobPausing { job: id, reason } => format!("{kind} {}: {reason:?}", job(id)),
+            Event::JobPaused { job: id } | Event::JobWanted { job: id } => format!("{kind} {}", job(id)),
+            Event::JobKept { job: id, why } => format!("{kind} {}: {why}", job(id)),
             Event::JobRequeued { job: id, why } => format!("{kind} {}: {why}", job(id)),
             Event::JobStopping { job: id, reason } => format!("{kind} {}: {reason:?}", job(id)),
             Event::JobStarting { job: id } | Event::JobRunning { job: id } => format!("{kind} {}", job(id)),

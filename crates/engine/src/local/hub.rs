@@ -368,6 +368,30 @@ impl Engine for Hub {
         .await
     }
 
+    async fn pause(&self, node: NodeId, allocation: AllocationId) -> Result<(), EngineError> {
+        self.inner
+            .link(node)?
+            .order(FromServer::Pause { allocation })
+            .await
+    }
+
+    async fn resume(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        tenant: String,
+        devices: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError> {
+        self.inner
+            .link(node)?
+            .order(FromServer::Resume {
+                allocation,
+                tenant,
+                devices,
+            })
+            .await
+    }
+
     async fn grow_volume(&self, node: NodeId, volume: VolumeId, size_mib: u64) -> Result<(), EngineError> {
         self.inner
             .link(node)?

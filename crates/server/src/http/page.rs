@@ -9,7 +9,7 @@ macro_rules! pages {
 
 pages! {
     "invalid_field" "not_permitted" "forbidden_by_rule" "suspended" "not_found" "name_taken" "revision_mismatch"
-    "wrong_phase" "jobs_still_live" "volumes_still_there" "volumes_apart" "volume_unavailable" "wrong_parent" "last_owner" "grant_exceeds_grantor" "already_founded"
+    "wrong_phase" "paused" "jobs_still_live" "volumes_still_there" "volumes_apart" "volume_unavailable" "wrong_parent" "last_owner" "grant_exceeds_grantor" "already_founded"
     "policy_excludes" "exceeds_quota" "exceeds_budget" "exceeds_fleet" "invalid_rule" "bad_join_token"
     "contradictory_report" "quota_in_use" "budget_held" "scope_suspended" "no_capacity" "not_shared" "no_nodes" "behind_others"
     "malformed_request" "unauthenticated" "route_not_found" "method_not_allowed" "idempotency_in_flight"

@@ -82,10 +82,7 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
         allocation: id,
         job: job.id,
         name: spec.name.clone(),
-        tenant: state
-            .tree
-            .tenant_of(owner)
-            .map_or_else(|| "platform".into(), |tenant| tenant.to_string()),
+        tenant: tenant(&state, id),
         attempt: allocation.attempt,
         command: spec.command.clone(),
         env: spec
@@ -113,6 +110,14 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
         tty: spec.tty,
     };
     Ok(Some((order, wanted)))
+}
+
+/// Whose an allocation is, as its node tells tenants apart.
+pub fn tenant(state: &State, id: AllocationId) -> String {
+    let allocation = state.fleet.allocation(id);
+    let job = allocation.and_then(|allocation| state.jobs.get(&allocation.job));
+    job.and_then(|job| state.tree.tenant_of(ScopeId::User(job.owner)))
+        .map_or_else(|| "platform".into(), |tenant| tenant.to_string())
 }
 
 /// An allocation's slices, by the vendors' own identities of their devices.

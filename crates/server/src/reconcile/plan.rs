@@ -8,8 +8,8 @@ use tenure_domain::id::{AllocationId, NodeId, VolumeId};
 use tenure_domain::workload::job::{Job, Phase, StopReason};
 use tenure_domain::{Event, State, Time};
 
-/// How long a placed allocation may be unheard of before its start is said again.
-const START_AGAIN_MS: u64 = 3_000;
+/// How long it may not be heard what came of a start, a pause or a resumption before it is said again.
+const SAY_AGAIN_MS: u64 = 3_000;
 /// How far past its run-time limit and grace a job may be before the server itself ends it.
 const OVERDUE_MS: u64 = 30_000;
 
@@ -25,6 +25,8 @@ pub enum Step {
     Release(AllocationId),
     /// The slices have another size than they began with.
     Resize(AllocationId),
+    Pause(AllocationId),
+    Resume(AllocationId),
     GrowVolume {
         volume: VolumeId,
         size_mib: u64,
@@ -69,7 +71,12 @@ pub fn steps(state: &State, node: NodeId, whole: bool, reports: &[AllocationRepo
             Some(match job.phase {
                 Phase::Placed | Phase::Admitted | Phase::Queued => Step::Start(allocation.id),
                 // The node had it and has it no more, or will never get it: this attempt is over.
-                Phase::Starting | Phase::Running | Phase::Stopping => Step::Observe {
+                Phase::Starting
+                | Phase::Running
+                | Phase::Pausing
+                | Phase::Paused
+                | Phase::Resuming
+                | Phase::Stopping => Step::Observe {
                     allocation: allocation.id,
                     observation: Observation::Vanished,
                 },
@@ -105,7 +112,7 @@ fn step_of_report(state: &State, node: NodeId, whole: bool, report: &AllocationR
         // Nobody intends this: it was given up while the node was away. What has ended may be forgotten.
         return match report.state {
             RunState::Exited { .. } | RunState::NotStarted { .. } => vec![Step::Release(allocation)],
-            RunState::Starting | RunState::Running => vec![Step::Stop {
+            RunState::Starting | RunState::Running | RunState::Paused => vec![Step::Stop {
                 allocation,
                 reason: StopReason::Evicted,
                 grace_s: 0,
@@ -120,11 +127,25 @@ fn step_of_report(state: &State, node: NodeId, whole: bool, report: &AllocationR
             reason,
             grace_s: job.spec.grace_s,
         });
+    if let Some(why) = &report.kept {
+        return vec![observe(Observation::Kept { why: why.clone() })];
+    }
     match &report.state {
         RunState::Starting if job.phase == Phase::Placed => vec![observe(Observation::Starting)],
-        RunState::Running if matches!(job.phase, Phase::Placed | Phase::Starting) => {
+        RunState::Running if matches!(job.phase, Phase::Placed | Phase::Starting | Phase::Resuming) => {
             vec![observe(Observation::Running)]
         }
+        RunState::Running if matches!(job.phase, Phase::Pausing | Phase::Paused) => {
+            vec![Step::Pause(allocation)]
+        }
+        RunState::Paused => match job.phase {
+            Phase::Pausing => vec![observe(Observation::Paused {
+                ran_ms: report.ran_ms,
+                usage: report.usage,
+            })],
+            Phase::Resuming | Phase::Running => vec![Step::Resume(allocation)],
+            _ => stop.into_iter().collect(),
+        },
         RunState::Starting | RunState::Running => {
             let resize = state
                 .fleet
@@ -170,6 +191,15 @@ pub fn step_for(state: &State, event: &Event) -> Option<(NodeId, Step)> {
             let allocation = state.fleet.allocation(state.jobs.get(job)?.allocation?)?;
             Some((allocation.node, Step::Resize(allocation.id)))
         }
+        Event::JobPausing { job, .. } => {
+            let job = state.jobs.get(job).filter(|job| job.phase == Phase::Pausing)?;
+            let allocation = state.fleet.allocation(job.allocation?)?;
+            Some((allocation.node, Step::Pause(allocation.id)))
+        }
+        Event::JobResuming { job, .. } => {
+            let allocation = state.fleet.allocation(state.jobs.get(job)?.allocation?)?;
+            Some((allocation.node, Step::Resume(allocation.id)))
+        }
         Event::VolumeRemoved { volume, .. } => {
             let volume = state.volumes.get(*volume)?;
             Some((volume.node?, Step::EraseVolume(volume.id)))
@@ -188,7 +218,7 @@ pub fn step_for(state: &State, event: &Event) -> Option<(NodeId, Step)> {
     }
 }
 
-/// What is said again to a node in conversation: starts not heard of, stops not followed, jobs past their time,
+/// What is said again to a node in conversation: starts and pauses not heard of, stops not followed, jobs past their time,
 /// volumes not erased.
 pub fn sweep(state: &State, node: NodeId, now: Time) -> Vec<Step> {
     let jobs = state
@@ -196,7 +226,9 @@ pub fn sweep(state: &State, node: NodeId, now: Time) -> Vec<Step> {
         .allocations_on(node)
         .filter_map(|allocation| Some((allocation, state.jobs.get(&allocation.job)?)));
     let steps = jobs.filter_map(|(allocation, job)| match (job.phase, job.stop) {
-        (Phase::Placed, _) if now.since_ms(job.since) > START_AGAIN_MS => Some(Step::Start(allocation.id)),
+        (Phase::Placed, _) if now.since_ms(job.since) > SAY_AGAIN_MS => Some(Step::Start(allocation.id)),
+        (Phase::Pausing, _) if now.since_ms(job.since) > SAY_AGAIN_MS => Some(Step::Pause(allocation.id)),
+        (Phase::Resuming, _) if now.since_ms(job.since) > SAY_AGAIN_MS => Some(Step::Resume(allocation.id)),
         (Phase::Stopping, Some(reason)) => Some(Step::Stop {
             allocation: allocation.id,
             reason,

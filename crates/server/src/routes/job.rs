@@ -4,6 +4,7 @@
 pub mod audit;
 pub(super) mod list;
 pub mod log;
+pub mod pause;
 pub mod plan;
 pub mod resize;
 pub mod session;

@@ -69,6 +69,20 @@ impl Engine for Switch {
         self.engine(node)?.try_resize(node, allocation, devices).await
     }
 
+    async fn pause(&self, node: NodeId, allocation: AllocationId) -> Result<(), EngineError> {
+        self.engine(node)?.pause(node, allocation).await
+    }
+
+    async fn resume(
+        &self,
+        node: NodeId,
+        allocation: AllocationId,
+        tenant: String,
+        devices: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError> {
+        self.engine(node)?.resume(node, allocation, tenant, devices).await
+    }
+
     async fn grow_volume(&self, node: NodeId, volume: VolumeId, size_mib: u64) -> Result<(), EngineError> {
         self.engine(node)?.grow_volume(node, volume, size_mib).await
     }

@@ -174,6 +174,8 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("jobs", At(Scope, "job_read")),
         ("job", At(Job, "job_read")),
         ("stop_job", At(Job, "job_stop")),
+        ("pause_job", At(Job, "job_stop")),
+        ("resume_job", At(Job, "job_submit")),
         ("resize_job", At(Job, "job_submit")),
         ("why", At(Job, "job_read")),
         ("job_audit", At(Job, "job_read")),
@@ -570,7 +572,10 @@ impl Stage<'_> {
             "jobs" | "costs" => get(format!("/v1/{operation}?scope={target}")),
             "events" => get(format!("/v1/events?follow=false&scope={target}")),
             "job" => get(format!("/v1/jobs/{target}")),
-            "stop_job" => post(format!("/v1/jobs/{target}/stop"), json!({})),
+            "stop_job" | "pause_job" | "resume_job" => {
+                let verb = operation.trim_end_matches("_job");
+                post(format!("/v1/jobs/{target}/{verb}"), json!({}))
+            }
             "resize_job" => post(
                 format!("/v1/jobs/{target}/resize"),
                 json!({ "compute_permille": 500 }),

@@ -1,5 +1,6 @@
 //! A platform for one test: a journal of its own, the controller, and the routes on a port the system chose.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use reqwest::header::HeaderMap;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tenure_api::channel::stream::{Down, Exit, Target, Up, cost};
+use tenure_api::channel::stream::{Down, Exit, Target, Up, WINDOW, cost};
 use tenure_api::channel::{DeviceSlice, LogChunk, LogStream, Order};
 use tenure_api::token;
 use tenure_domain::id::{AllocationId, GpuId, NodeId, VolumeId};
@@ -53,6 +54,18 @@ impl Engine for NoEngine {
     async fn try_resize(&self, _: NodeId, _: AllocationId, _: Vec<DeviceSlice>) -> Result<(), EngineError> {
         Ok(())
     }
+    async fn pause(&self, _: NodeId, _: AllocationId) -> Result<(), EngineError> {
+        Ok(())
+    }
+    async fn resume(
+        &self,
+        _: NodeId,
+        _: AllocationId,
+        _: String,
+        _: Vec<DeviceSlice>,
+    ) -> Result<(), EngineError> {
+        Ok(())
+    }
     async fn grow_volume(&self, _: NodeId, _: VolumeId, _: u64) -> Result<(), EngineError> {
         Ok(())
     }
@@ -88,26 +101,22 @@ impl Engine for NoEngine {
         };
         far.take(opened).unwrap();
         tokio::spawn(async move {
+            // Like a node: within the window it was given, and taking no more while it waits for room.
+            let mut room = WINDOW;
+            let mut waiting = VecDeque::new();
             while let Some((_, down)) = said.recv().await {
-                let up = match down {
-                    Down::Data { bytes } => {
-                        far.take(Up::Window { credit: cost(&bytes) }).unwrap();
-                        Up::Data {
-                            from: LogStream::Stdout,
-                            bytes,
-                        }
-                    }
-                    Down::End => Up::Closed {
-                        exit: Some(Exit {
-                            code: Some(7),
-                            signal: None,
-                        }),
-                        why: None,
-                    },
+                match down {
+                    Down::Window { credit } => room += credit,
                     Down::Close => return,
-                    _ => continue,
-                };
-                far.take(up).unwrap();
+                    Down::Data { .. } | Down::End => waiting.push_back(down),
+                    _ => {}
+                }
+                while let Some(up) = echo(&mut waiting, &mut room) {
+                    if let Up::Data { bytes, .. } = &up {
+                        far.take(Up::Window { credit: cost(bytes) }).unwrap();
+                    }
+                    far.take(up).unwrap();
+                }
             }
         });
         Ok(stream)
@@ -115,6 +124,26 @@ impl Engine for NoEngine {
     fn subscribe(&self) -> mpsc::Receiver<Seen> {
         mpsc::channel(1).1
     }
+}
+
+/// What can be said back now.
+fn echo(waiting: &mut VecDeque<Down>, room: &mut u32) -> Option<Up> {
+    if let Some(Down::Data { bytes }) = waiting.front() {
+        *room = room.checked_sub(cost(bytes))?;
+    }
+    Some(match waiting.pop_front()? {
+        Down::Data { bytes } => Up::Data {
+            from: LogStream::Stdout,
+            bytes,
+        },
+        _ => Up::Closed {
+            exit: Some(Exit {
+                code: Some(7),
+                signal: None,
+            }),
+            why: None,
+        },
+    })
 }
 
 pub struct World {

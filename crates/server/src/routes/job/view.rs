@@ -13,6 +13,9 @@ fn phase(phase: Phase) -> JobPhase {
         Phase::Placed => JobPhase::Placed,
         Phase::Starting => JobPhase::Starting,
         Phase::Running => JobPhase::Running,
+        Phase::Pausing => JobPhase::Pausing,
+        Phase::Paused => JobPhase::Paused,
+        Phase::Resuming => JobPhase::Resuming,
         Phase::Stopping => JobPhase::Stopping,
     }
 }

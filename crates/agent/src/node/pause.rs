@@ -1,0 +1,149 @@
+//! Pausing: an allocation behind a worker gives its devices back and gets them again, and its programs notice nothing
+//! but the time.
+//!
+//! The worker sets aside what is on the devices, or takes it up; then the thin parent is told, which writes it down and
+//! has the run-time limit stand still. Each step may be repeated, so an agent that ended in between goes on where the
+//! server says it again. Off the node's one thread, for there may be many gigabytes to move.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with};
+use tenure_domain::id::AllocationId;
+
+use super::Node;
+use super::worker::CONTROL;
+use crate::record::Phase;
+use crate::scrub::Taker;
+use crate::stop::pause;
+
+/// How long a worker may not be able to set its devices aside.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest line a worker answers with.
+const LINE_MOST: usize = 1024;
+
+impl Node {
+    pub(super) fn pause(self: &Arc<Self>, id: AllocationId) -> io::Result<()> {
+        self.moved(id, move |node| node.set_aside(id));
+        Ok(())
+    }
+
+    pub(super) fn resume(self: &Arc<Self>, taker: Taker) -> io::Result<()> {
+        self.moved(taker.allocation, move |node| node.take_up(&taker));
+        Ok(())
+    }
+
+    /// Does it elsewhere, one thing at a time for each allocation; what it cannot do is reported.
+    fn moved(
+        self: &Arc<Self>,
+        id: AllocationId,
+        work: impl FnOnce(&Node) -> Result<(), String> + Send + 'static,
+    ) {
+        let moving = || self.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        if !moving().insert(id) {
+            return;
+        }
+        let node = self.clone();
+        self.runtime.spawn_blocking(move || {
+            if let Err(why) = work(&node) {
+                tracing::warn!(allocation = %id, why, "an allocation was not paused or resumed");
+                node.table.tell_kept(id, why);
+            }
+            node.moving
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&id);
+        });
+    }
+
+    fn set_aside(&self, id: AllocationId) -> Result<(), String> {
+        match self.table.get(id).map(|record| record.phase) {
+            Some(Phase::Running { .. }) => {}
+            // Its report says how it is.
+            _ => {
+                self.table.tell_again(id);
+                return Ok(());
+            }
+        }
+        let worker = Control::connect(&self.worker_dir(id))
+            .map_err(|error| format!("there is no worker that could set its devices aside: {error}"))?;
+        let deadline = Instant::now() + PATIENCE;
+        while !worker.is_aside()? {
+            match worker.ask("suspend") {
+                Ok(said) => tracing::info!(allocation = %id, said, "set aside"),
+                // A command may wait for the program itself, for a moment.
+                Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+                Err(why) => return Err(why),
+            }
+        }
+        // What another is given now is nobody's.
+        self.shares.set_aside(id);
+        pause::leave(&self.dir.allocation(id), true).map_err(|error| error.to_string())
+    }
+
+    fn take_up(&self, taker: &Taker) -> Result<(), String> {
+        let id = taker.allocation;
+        match self.table.get(id).map(|record| record.phase) {
+            Some(Phase::Paused { .. }) => {}
+            _ => {
+                self.table.tell_again(id);
+                return Ok(());
+            }
+        }
+        let worker = Control::connect(&self.worker_dir(id)).map_err(|error| error.to_string())?;
+        if worker.is_aside()? {
+            self.clean_for(taker)?;
+            let noted = self.scrubs.note(taker, |id| self.lives(id));
+            noted.map_err(|error| error.to_string())?;
+            let sized = self.shares.resize(id, &taker.devices);
+            let taken = sized
+                .map_err(|error| error.to_string())
+                .and_then(|()| worker.ask("resume"));
+            if let Err(why) = taken {
+                self.shares.set_aside(id);
+                return Err(why);
+            }
+        }
+        pause::leave(&self.dir.allocation(id), false).map_err(|error| error.to_string())
+    }
+}
+
+/// A word with a worker; what it is and says is `broker`'s.
+struct Control(rustix::fd::OwnedFd);
+
+impl Control {
+    fn connect(worker_dir: &Path) -> io::Result<Control> {
+        // A socket's path is short; that of an open directory always is.
+        let dir = std::fs::File::open(worker_dir)?;
+        let short = format!("/proc/self/fd/{}/{CONTROL}", dir.as_raw_fd());
+        let socket = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        connect(&socket, &SocketAddrUnix::new(short)?)?;
+        Ok(Control(socket))
+    }
+
+    fn is_aside(&self) -> Result<bool, String> {
+        Ok(self.ask("status")?.starts_with("suspended"))
+    }
+
+    /// What it answers, or why it refuses.
+    fn ask(&self, word: &str) -> Result<String, String> {
+        let gone = |error: rustix::io::Errno| format!("its worker does not answer: {error}");
+        send(&self.0, word.as_bytes(), rustix::net::SendFlags::NOSIGNAL).map_err(gone)?;
+        let mut line = [0; LINE_MOST];
+        let (length, _) = recv(&self.0, &mut line[..], rustix::net::RecvFlags::empty()).map_err(gone)?;
+        let line = String::from_utf8_lossy(&line[..length]);
+        match line.split_once(' ') {
+            Some(("ok", said)) => Ok(said.to_owned()),
+            Some(("refused", why)) => Err(why.to_owned()),
+            _ => Err("its worker has ended".to_owned()),
+        }
+    }
+}

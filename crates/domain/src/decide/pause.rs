@@ -1,0 +1,117 @@
+//! Pausing: a running job gives its GPUs back for a while and loses nothing. Its processes stay where they are, so it
+//! resumes on its own node, on the devices it had.
+//!
+//! While it is paused it holds no quota and no money; its node's CPU and memory it keeps. What it ran is charged up to
+//! the pause, and what follows from there on.
+
+use super::Case;
+use super::job::sentence;
+use crate::event::Event;
+use crate::id::JobId;
+use crate::refusal::{Code, Refusal};
+use crate::schedule::allocation::Allocation;
+use crate::schedule::pass;
+use crate::tenancy::role::Action;
+use crate::tenancy::scope::ScopeId;
+use crate::workload::job::{Job, PauseReason, Phase};
+use crate::workload::spec::Isolation;
+use crate::workload::usage::Usage;
+
+impl Case<'_> {
+    pub(super) fn pause(&self, id: JobId, reason: PauseReason) -> Result<Vec<Event>, Refusal> {
+        let job = self.state.job(id)?;
+        self.may(Action::JobStop, ScopeId::User(job.owner))?;
+        match (job.phase, job.pause) {
+            (Phase::Running, _) => {}
+            (Phase::Pausing | Phase::Paused, Some(_)) => return Ok(vec![]),
+            // It was to resume, and is not to after all.
+            (Phase::Paused, None) => return Ok(vec![Event::JobPausing { job: id, reason }]),
+            (phase, _) => {
+                return Err(Refusal::new(
+                    Code::WrongPhase,
+                    format!("the job is {}; only what runs can be paused", phase.as_str()),
+                ));
+            }
+        }
+        let allocation = job.allocation.and_then(|id| self.state.fleet.allocation(id));
+        match allocation.and_then(cannot_pause) {
+            None => Ok(vec![Event::JobPausing { job: id, reason }]),
+            Some(why) => Err(
+                Refusal::new(Code::WrongPhase, format!("the job cannot be paused: {why}"))
+                    .hint("stop it, and submit it anew when there is room"),
+            ),
+        }
+    }
+
+    pub(super) fn resume_job(&mut self, id: JobId) -> Result<Vec<Event>, Refusal> {
+        let job = self.state.job(id)?;
+        let owner = ScopeId::User(job.owner);
+        self.may_ask(Action::JobSubmit, owner, &job.spec)?;
+        match (job.phase, job.pause) {
+            (Phase::Paused, Some(_)) => {}
+            // Waiting for room already, or about to be asked for it.
+            (Phase::Paused | Phase::Resuming, _) => return Ok(vec![]),
+            (phase, _) => {
+                return Err(Refusal::new(
+                    Code::WrongPhase,
+                    format!("the job is {}; only what is paused can resume", phase.as_str()),
+                ));
+            }
+        }
+        let mut events = vec![Event::JobWanted { job: id }];
+        events.extend(pass::resume(self.state, job, self.command.at).unwrap_or_default());
+        Ok(events)
+    }
+
+    /// The node set it aside.
+    pub(super) fn paused(
+        &self,
+        allocation: &Allocation,
+        job: &Job,
+        ran_ms: u64,
+        usage: Option<Usage>,
+    ) -> Vec<Event> {
+        if job.phase != Phase::Pausing || allocation.paused {
+            return vec![];
+        }
+        let charge = self.charge(allocation, job, ran_ms, usage);
+        let mut events: Vec<Event> = charge
+            .map(|charge| Event::UsageMetered {
+                node: allocation.node,
+                charges: vec![charge],
+            })
+            .into_iter()
+            .collect();
+        events.push(Event::JobPaused { job: job.id });
+        events
+    }
+
+    /// The node could not do what was asked of it.
+    pub(super) fn kept(&self, allocation: &Allocation, job: &Job, why: &str) -> Vec<Event> {
+        let open = match job.phase {
+            Phase::Pausing => !allocation.paused,
+            Phase::Resuming => true,
+            _ => false,
+        };
+        match open {
+            true => vec![Event::JobKept {
+                job: job.id,
+                why: sentence(why),
+            }],
+            false => vec![],
+        }
+    }
+}
+
+/// Why what the allocation has cannot be set aside.
+pub(crate) fn cannot_pause(allocation: &Allocation) -> Option<String> {
+    if allocation.slices.is_empty() {
+        return Some("it has no GPU to give back".into());
+    }
+    (allocation.isolation != Isolation::Fenced).then(|| {
+        format!(
+            "it is {}, and only a slice behind a worker can be set aside without its program's help",
+            allocation.isolation.as_str()
+        )
+    })
+}
