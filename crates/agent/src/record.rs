@@ -1,7 +1,8 @@
-//! What is written down of one allocation: `state.json` in its directory.
+//! What is written down of one allocation: `state.jsonl` in its directory, one state a line, the last of which counts.
 //!
 //! INVARIANT: the file is made once, by a link that fails when it exists: whoever makes it owns the run, and
-//! nobody else ever runs it. Later states replace it by rename, and a state that was told to anybody is synced.
+//! nobody else ever runs it. Later states are added to it, and a state that was told to anybody is synced. Added and
+//! not put in its place: a file system is slow to give new files where many were just removed.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -157,22 +158,31 @@ impl Record {
         })
     }
 
-    /// None where no record is; `InvalidData` where a power cut left half of one.
+    /// None where no record is; `InvalidData` where a power cut left nothing whole of one.
     pub fn read(dir: &Path) -> io::Result<Option<Record>> {
-        match fs::read(dir.join("state.json")) {
-            Ok(bytes) => serde_json::from_slice(&bytes)
-                .map(Some)
-                .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e)),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
+        let text = match fs::read(dir.join(NAME)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let lines = text.split(|&byte| byte == b'\n').rev();
+        let whole = lines.filter(|line| !line.is_empty());
+        let mut error = serde_json::Error::io(io::ErrorKind::UnexpectedEof.into());
+        for line in whole {
+            match serde_json::from_slice(line) {
+                Ok(record) => return Ok(Some(record)),
+                // Half of the last one, where the power was cut: the one before it was told.
+                Err(broken) => error = broken,
+            }
         }
+        Err(io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
     /// Makes the record where none is. False when there is one.
     pub fn claim(&self, dir: &Path) -> io::Result<bool> {
         let draft = dir.join(format!("claim.{}", std::process::id()));
-        fs::write(&draft, serde_json::to_vec(self)?)?;
-        let linked = fs::hard_link(&draft, dir.join("state.json"));
+        fs::write(&draft, self.line()?)?;
+        let linked = fs::hard_link(&draft, dir.join(NAME));
         fs::remove_file(&draft)?;
         match linked {
             Ok(()) => Ok(true),
@@ -181,11 +191,27 @@ impl Record {
         }
     }
 
-    /// Replaces the record, and returns when a power cut could not undo it.
+    /// Puts a state after those before it, and returns when a power cut could not undo it.
     pub fn replace(&self, dir: &Path) -> io::Result<()> {
-        write_synced(dir, "state.json", &serde_json::to_vec(self)?)
+        let mut file = File::options().append(true).open(dir.join(NAME))?;
+        // First the end of a line that a power cut may have left open.
+        let mut line = vec![b'\n'];
+        line.extend(self.line()?);
+        file.write_all(&line)?;
+        file.sync_all()?;
+        // Its name, too, the first time.
+        File::open(dir)?.sync_all()
+    }
+
+    fn line(&self) -> serde_json::Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        Ok(line)
     }
 }
+
+/// In the allocation's directory.
+pub const NAME: &str = "state.jsonl";
 
 /// Writes a file whole or not at all, and returns when a power cut could not undo it.
 pub fn write_synced(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -237,5 +263,36 @@ pub fn start_ticks(pid: i32) -> Option<u64> {
         None
     } else {
         fields.nth(18)?.parse().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_whole_state_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = |phase| Record::without_process(AllocationId(7), phase);
+        assert_eq!(Record::read(dir.path()).unwrap(), None);
+        let first = record(Phase::Starting);
+        assert!(first.claim(dir.path()).unwrap());
+        assert!(!record(Phase::Void).claim(dir.path()).unwrap(), "claimed once");
+        assert_eq!(Record::read(dir.path()).unwrap(), Some(first.clone()));
+        let running = record(Phase::Running { since_ms: 5 });
+        running.replace(dir.path()).unwrap();
+        assert_eq!(Record::read(dir.path()).unwrap(), Some(running.clone()));
+        // The power is cut in the middle of the next.
+        let path = dir.path().join(NAME);
+        let mut text = fs::read(&path).unwrap();
+        text.extend(b"{\"allocation\":\"alc");
+        fs::write(&path, &text).unwrap();
+        assert_eq!(Record::read(dir.path()).unwrap(), Some(running));
+        let ended = record(Phase::evicted(3));
+        ended.replace(dir.path()).unwrap();
+        assert_eq!(Record::read(dir.path()).unwrap(), Some(ended));
+        fs::write(&path, "{\"allo").unwrap();
+        let broken = Record::read(dir.path()).unwrap_err();
+        assert_eq!(broken.kind(), io::ErrorKind::InvalidData);
     }
 }

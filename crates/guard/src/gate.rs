@@ -320,6 +320,11 @@ impl Gate {
         }
     }
 
+    /// What was let in does not go to the device after all.
+    pub fn leave(&self, estimate_ns: u64) {
+        self.forget_outstanding(estimate_ns);
+    }
+
     /// A group that took off never reached the device.
     pub fn never_flew(&self, estimate_ns: u64) {
         self.forget_outstanding(estimate_ns);

@@ -16,6 +16,7 @@ mod extension;
 mod image;
 mod kernel;
 mod layer;
+mod local;
 mod map;
 mod program;
 mod queue;

@@ -8,6 +8,7 @@
 //! | `lease` | compare-and-swap by anyone | one word holds holder, epoch and deadline; past the deadline anyone passes it on |
 //! | `virtual_now`, slice `tag`, `active_ns`, `bucket` | single atomic updates | each update is whole or absent; the lost charge of a dead holder is made by whoever takes over |
 //! | `waiting` bits | their slot's process; cleared by anyone who finds the slot dead or deaf | a hint only: a stale bit costs one look |
+//! | `local_of` | whoever holds the lease, after local memory was overwritten for its slice | another's: it is overwritten again |
 //! | slice `id limit weight cap flags …` | the agent, single stores; `id` last when made, first when removed | each is valid on its own |
 //! | slice `used` | whoever holds the slice's lock | a cache: recomputed from the slots when a dead holder is found |
 //! | slice `peak`, `totals`, `fold*` | whoever holds the slice's lock | `fold_stage` READY: finish the fold again (it is idempotent); else drop it |
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 /// "TENURELM", little-endian.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"TENURELM");
 /// The layout's version; a page of a newer one is refused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Slices on one device at once.
 pub const SLICES: usize = 64;
 /// Processes (and agents) on one device at once.
@@ -99,6 +100,8 @@ pub(crate) struct Header {
     pub lease: Line<AtomicU64>,
     pub virtual_now: Line<AtomicU64>,
     pub waiting: Line<[AtomicU64; SLOTS / 64]>,
+    /// The slice whose kernels last had the device's local memory; zero: nobody knows.
+    pub local_of: Line<AtomicU64>,
 }
 
 /// Keeps what different processors write apart.

@@ -57,6 +57,18 @@ impl Process {
             && self.mine()
     }
 
+    /// Whether the device's local memory holds nothing of another slice. Asked at every launch, under the lease.
+    pub fn local_is_own(&self) -> bool {
+        let id = self.slice().id.load(Relaxed);
+        id != 0 && self.seat.page().header.local_of.0.load(Acquire) == id
+    }
+
+    /// It was overwritten: what is in it from now on is this slice's.
+    pub fn own_local(&self) {
+        let id = self.slice().id.load(Relaxed);
+        self.seat.page().header.local_of.0.store(id, Release);
+    }
+
     /// Whether the turn has lasted its quantum; others that wait should be offered it.
     pub fn turn_over(&self, now: u64) -> bool {
         now >= self.turn_ends_ns.load(Relaxed) || !self.solvent(now)

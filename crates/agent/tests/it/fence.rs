@@ -43,10 +43,11 @@ fn processes(word: &str) -> Vec<(i32, u32)> {
 /// Of this agent's workers: its state directory tells them from others'.
 pub fn workers(bench: &Bench, id: AllocationId) -> Vec<(i32, u32)> {
     let dir = bench.state_dir().join("workers").join(id.to_string());
-    let Ok(text) = std::fs::read_to_string(dir.join("state.json")) else {
+    let Ok(text) = std::fs::read_to_string(dir.join("state.jsonl")) else {
         return Vec::new();
     };
-    let record: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let last = text.lines().rfind(|line| !line.is_empty()).unwrap();
+    let record: serde_json::Value = serde_json::from_str(last).unwrap();
     let cgroup = record["cgroups"][0].as_str().unwrap().to_owned();
     let inside = std::fs::read_to_string(format!("{cgroup}/cgroup.procs")).unwrap_or_default();
     let inside: Vec<i32> = inside.lines().filter_map(|pid| pid.parse().ok()).collect();

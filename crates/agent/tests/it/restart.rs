@@ -133,12 +133,12 @@ async fn a_new_boot_ends_what_the_old_one_ran() {
             .status();
     }
     // As a reboot leaves it: another boot id, a process number given to somebody else, half a file.
-    let path = bench.state_dir().join(format!("allocations/{id}/state.json"));
+    let path = bench.state_dir().join(format!("allocations/{id}/state.jsonl"));
     let text = std::fs::read_to_string(&path).unwrap();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     std::fs::write(&path, text.replace(boot.trim(), "another-boot")).unwrap();
     std::fs::write(
-        bench.state_dir().join(format!("allocations/{half}/state.json")),
+        bench.state_dir().join(format!("allocations/{half}/state.jsonl")),
         "{\"allo",
     )
     .unwrap();

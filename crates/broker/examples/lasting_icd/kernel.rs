@@ -15,6 +15,8 @@ enum What {
     Write,
     Check,
     Local,
+    /// `(local, words)`: the guard's.
+    ZeroLocal,
     /// `(local, words, value)`
     Leave,
     /// `(local, words, global out)`: adds up what local memory holds, by unit.
@@ -36,6 +38,7 @@ impl Kernel {
             "tenure_write" => What::Write,
             "tenure_check" => What::Check,
             "tenure_local" => What::Local,
+            "tenure_zero_local" => What::ZeroLocal,
             "leave" => What::Leave,
             "look" => What::Look,
             _ => return None,
@@ -100,6 +103,11 @@ impl Kernel {
                         let wrong = (0..words).filter(|&at| *local.add(at as usize) != pattern(at, salt));
                         *word(self.number(3), 0) += wrong.count() as u32;
                         (0..words).for_each(|at| *local.add(at as usize) = 0);
+                    }
+                }
+                What::ZeroLocal => {
+                    for group in 0..groups {
+                        (0..words).for_each(|at| *memory().local(group).add(at as usize) = 0);
                     }
                 }
                 What::Leave => {

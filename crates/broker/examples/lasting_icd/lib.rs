@@ -8,6 +8,7 @@
 #[allow(dead_code)]
 #[path = "../../../remote/src/abi.rs"]
 mod abi;
+mod event;
 mod kernel;
 mod memory;
 
@@ -58,6 +59,7 @@ unsafe fn drop_of<T>(handle: Handle) -> i32 {
 struct Buffer {
     at: usize,
     bytes: usize,
+    gone: Vec<event::Gone>,
 }
 
 struct Fixed(Handle);
@@ -107,6 +109,12 @@ entries! {
     "clReleaseKernel" => release_kernel,
     "clSetKernelArg" => set_argument,
     "clEnqueueNDRangeKernel" => launch,
+    "clEnqueueMarkerWithWaitList" => event::marker,
+    "clRetainEvent" => keep,
+    "clReleaseEvent" => keep,
+    "clGetEventInfo" => event::info,
+    "clSetEventCallback" => event::set_callback,
+    "clSetMemObjectDestructorCallback" => event::when_gone,
     "clGetExtensionFunctionAddress" => clGetExtensionFunctionAddress,
 }
 
@@ -198,6 +206,8 @@ unsafe extern "C" fn device_info(
         0x1002 => (COMPUTE_UNITS as u32).to_ne_bytes().into(),
         0x1004 => 64usize.to_ne_bytes().into(),
         0x1010 | 0x101f => total.to_ne_bytes().into(),
+        // Memory of its own.
+        0x1022 => 1u32.to_ne_bytes().into(),
         0x1023 => (LOCAL_BYTES as u64).to_ne_bytes().into(),
         0x1027 => 1u32.to_ne_bytes().into(),
         0x102b => b"Lasting memory\0".to_vec(),
@@ -260,21 +270,31 @@ unsafe extern "C" fn create_queue(
 
 unsafe extern "C" fn create_buffer(
     _context: Handle,
-    _flags: u64,
+    flags: u64,
     bytes: usize,
-    _host: Handle,
+    host: *const u8,
     code: *mut i32,
 ) -> Handle {
+    const COPY: u64 = 1 << 5;
     let place = memory().take(bytes);
-    // SAFETY: as OpenCL has it.
-    unsafe { said(code, if place.is_some() { SUCCESS } else { -4 }) };
-    place.map_or(null_mut(), |at| made(Buffer { at, bytes }))
+    // SAFETY: as OpenCL has it; the place has room for what is copied.
+    unsafe {
+        said(code, if place.is_some() { SUCCESS } else { -4 });
+        if let Some(at) = place.filter(|_| flags & COPY != 0 && !host.is_null()) {
+            memory().start().add(at).copy_from(host, bytes);
+        }
+    }
+    let gone = Vec::new();
+    place.map_or(null_mut(), |at| made(Buffer { at, bytes, gone }))
 }
 
 unsafe extern "C" fn release_buffer(buffer: Handle) -> i32 {
     // SAFETY: a live buffer, not used again.
     unsafe {
         memory().give_back(of::<Buffer>(buffer).at);
+        for (call, with) in std::mem::take(&mut of::<Buffer>(buffer).gone).into_iter().rev() {
+            call(buffer, with);
+        }
         drop_of::<Buffer>(buffer)
     }
 }
@@ -288,16 +308,18 @@ unsafe extern "C" fn read_buffer(
     into: *mut u8,
     _waits: u32,
     _wait: *const Handle,
-    _event: *mut Handle,
+    event: *mut Handle,
 ) -> i32 {
     // SAFETY: a live buffer; room as OpenCL has it.
     unsafe {
-        let Buffer { at, bytes } = of::<Buffer>(buffer);
+        let Buffer { at, bytes, .. } = of::<Buffer>(buffer);
         if from + size > *bytes {
             return INVALID_VALUE;
         }
         into.copy_from(memory().start().add(*at + from), size);
     }
+    // SAFETY: as OpenCL has it.
+    unsafe { event::ended(event) };
     SUCCESS
 }
 
@@ -310,16 +332,18 @@ unsafe extern "C" fn write_buffer(
     from: *const u8,
     _waits: u32,
     _wait: *const Handle,
-    _event: *mut Handle,
+    event: *mut Handle,
 ) -> i32 {
     // SAFETY: a live buffer; room as OpenCL has it.
     unsafe {
-        let Buffer { at, bytes } = of::<Buffer>(buffer);
+        let Buffer { at, bytes, .. } = of::<Buffer>(buffer);
         if to + size > *bytes {
             return INVALID_VALUE;
         }
         memory().start().add(*at + to).copy_from(from, size);
     }
+    // SAFETY: as OpenCL has it.
+    unsafe { event::ended(event) };
     SUCCESS
 }
 
@@ -332,11 +356,11 @@ unsafe extern "C" fn fill_buffer(
     size: usize,
     _waits: u32,
     _wait: *const Handle,
-    _event: *mut Handle,
+    event: *mut Handle,
 ) -> i32 {
     // SAFETY: a live buffer; a pattern as wide as is said.
     unsafe {
-        let Buffer { at, bytes } = of::<Buffer>(buffer);
+        let Buffer { at, bytes, .. } = of::<Buffer>(buffer);
         if to + size > *bytes || width == 0 {
             return INVALID_VALUE;
         }
@@ -344,6 +368,8 @@ unsafe extern "C" fn fill_buffer(
             memory().start().add(*at + to + step).copy_from(pattern, width);
         }
     }
+    // SAFETY: as OpenCL has it.
+    unsafe { event::ended(event) };
     SUCCESS
 }
 
@@ -409,10 +435,11 @@ unsafe extern "C" fn launch(
     group: *const usize,
     _waits: u32,
     _wait: *const Handle,
-    _event: *mut Handle,
+    event: *mut Handle,
 ) -> i32 {
     // SAFETY: a live kernel; sizes as OpenCL has them.
     unsafe {
+        event::ended(event);
         let size = if group.is_null() { 64 } else { *group };
         of::<Kernel>(kernel).run((*items).div_ceil(size), |handle| {
             // SAFETY: kernels take buffers where their source says so.

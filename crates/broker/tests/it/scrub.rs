@@ -247,6 +247,32 @@ fn nor_does_it_from_process_to_process() {
     }
 }
 
+/// Two slices share the device in turns: nobody scrubs between them but the guard in front of each.
+#[test]
+fn nor_from_slice_to_slice_that_share_it() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("device.limits");
+    let device = tenure_limits::Device::create(&page).unwrap();
+    for slice in [1, 2] {
+        device.add(spec(slice, 2)).unwrap();
+    }
+    let lives = |slice: u64| {
+        let mut command = lasting(&dir, own());
+        command
+            .env("OPENCL_LAYERS", library("libtenure_guard.so"))
+            .env("TENURE_GUARD_PAGE", &page)
+            .env("TENURE_GUARD_SLICE", slice.to_string())
+            .env("TENURE_GUARD_DEVICE", "0:0");
+        found(command, "live once", &[])
+    };
+    for round in 0..20 {
+        assert_eq!(lives(1 + round % 2), [0, 0], "in memory, in local memory");
+    }
+    // One slice's own stays its own, and is not overwritten each time.
+    assert_eq!(lives(2), [0, 1]);
+}
+
 /// What the program says, on a device with a fault.
 fn scrubbed(dir: &tempfile::TempDir, fault: Option<&str>) -> Result<String, String> {
     let mut command = lasting(dir, env!("CARGO_BIN_EXE_tenure-broker"));

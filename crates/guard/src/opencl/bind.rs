@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use super::abi::{DEVICE_UUID, Handle, PLATFORM_NAME, SUCCESS};
 use super::command::Flights;
+use super::local::Local;
 use super::next;
 use crate::config::{self, Mapping, Selector};
 use crate::gate::Gate;
@@ -15,6 +16,7 @@ pub struct Binding {
     pub platform: Handle,
     pub device: Handle,
     pub gate: Gate,
+    pub local: Local,
 }
 
 // SAFETY: handles are names to be passed to the driver, which is thread-safe.
@@ -68,6 +70,7 @@ fn find() -> Result<Vec<Binding>, String> {
             platform,
             device,
             gate,
+            local: Local::default(),
         });
     }
     Ok(bindings)

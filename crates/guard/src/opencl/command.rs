@@ -14,6 +14,7 @@ use super::abi::{
 };
 use super::batch::{Counted, Group};
 use super::bind::value_of;
+use super::local;
 use super::next;
 use super::queue::{Queue, queue, queues};
 use crate::gate::{Front, Kernel, Measured, Way};
@@ -174,6 +175,11 @@ pub fn command(
     let known = work.estimate_ns(&queue);
     let estimate_ns = known.unwrap_or(UNKNOWN_NS);
     if !gate.enter(estimate_ns) {
+        return OUT_OF_RESOURCES;
+    }
+    if matches!(work, Work::Kernel(..)) && !local::is_own(queue.binding) {
+        gate.leave(estimate_ns);
+        crate::say("no kernel runs: what another slice left in local memory could not be overwritten");
         return OUT_OF_RESOURCES;
     }
     match &work {
