@@ -21,14 +21,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tenure_domain::workload::job::StopReason;
 
 use crate::isolate::cgroup::{self, Limits};
 use crate::launch::{Launch, SEAT, Seat};
 use crate::record::{Phase, Record, Subject, start_ticks};
-use crate::stop::{StopRequest, pause};
+use crate::stop::{self, StopRequest, pause};
 use crate::{clock, kernel};
 use output::Output;
 use timer::Timer;
@@ -76,7 +75,8 @@ struct Run {
     dir: PathBuf,
     record: Record,
     timer: Timer,
-    poke: OwnedFd,
+    /// Somebody left something to look at.
+    wakes: OwnedFd,
     /// What whoever ended it left for its log.
     note: Option<String>,
     /// A worker's job is gone when this is closed; a job holds its worker's open until it is gone itself.
@@ -157,8 +157,9 @@ fn run(seat: &Seat, ready: Ready, mut given: Given) -> io::Result<()> {
     let launch = Launch::unseal(&given.sealed)?;
     let tie = (launch.is_tied() && !given.rest.is_empty()).then(|| given.rest.remove(0));
     let dir = PathBuf::from(".");
-    // The pipe is there before a stop request is looked for, so that none falls between.
-    let poke = open_poke()?;
+    // Heard before the run is claimed and a stop request looked for, so that none falls between.
+    kernel::block_signals(&[stop::WAKE]);
+    let wakes = kernel::signal_fd(&[stop::WAKE])?;
     let pid = std::process::id() as i32;
     let record = Record {
         pid,
@@ -180,7 +181,7 @@ fn run(seat: &Seat, ready: Ready, mut given: Given) -> io::Result<()> {
         dir,
         record,
         timer,
-        poke,
+        wakes,
         note: None,
         tie,
     };
@@ -209,25 +210,6 @@ fn run(seat: &Seat, ready: Ready, mut given: Given) -> io::Result<()> {
             run.end(Phase::evicted(0))
         }
     }
-}
-
-fn open_poke() -> io::Result<OwnedFd> {
-    match rustix::fs::mknodat(
-        rustix::fs::CWD,
-        "poke",
-        rustix::fs::FileType::Fifo,
-        Mode::RUSR | Mode::WUSR,
-        0,
-    ) {
-        Err(rustix::io::Errno::EXIST) | Ok(()) => {}
-        Err(error) => return Err(error.into()),
-    }
-    // Open for writing too, so that it never reads as ended.
-    Ok(rustix::fs::open(
-        "poke",
-        OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?)
 }
 
 impl Run {
@@ -280,7 +262,7 @@ impl Run {
         loop {
             let mut fds = vec![
                 PollFd::new(&init_fd, PollFlags::IN),
-                PollFd::new(&self.poke, PollFlags::IN),
+                PollFd::new(&self.wakes, PollFlags::IN),
             ];
             let leash = self
                 .tie
@@ -395,8 +377,7 @@ impl Run {
     }
 
     fn take_requests(&mut self) {
-        let mut drained = [0; 512];
-        while rustix::io::read(&self.poke, &mut drained).is_ok_and(|got| got == drained.len()) {}
+        while kernel::read_signal(&self.wakes).is_some() {}
         if let Some(request) = StopRequest::read(&self.dir) {
             self.timer.stop(request.reason, request.grace_s);
             self.note = request.note;

@@ -217,6 +217,21 @@ pub fn pidfd(pid: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Sends a signal to the process a handle is of, if it lives.
+pub fn signal(process: &OwnedFd, signal: i32) {
+    let nothing = std::ptr::null::<libc::siginfo_t>();
+    // SAFETY: a live descriptor and a number; no facts are given.
+    unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            signal,
+            nothing,
+            0,
+        )
+    };
+}
+
 /// Puts a copy of `fd` at `at`, to be kept over an exec.
 pub fn place(fd: &impl AsRawFd, at: RawFd) -> io::Result<()> {
     // SAFETY: replaces a standard descriptor, which no Rust object owns.

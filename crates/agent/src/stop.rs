@@ -1,14 +1,17 @@
 //! Wishes to end an allocation or to have it pause, as files in its directory: they wait there for a thin parent that
 //! is not ready yet, and outlive the agent that wrote them.
 
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use tenure_domain::workload::job::StopReason;
 
-use crate::record::write_whole;
+use crate::kernel;
+use crate::record::{Record, write_whole};
+
+/// What a thin parent is woken by.
+pub const WAKE: i32 = libc::SIGUSR1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopRequest {
@@ -32,15 +35,12 @@ impl StopRequest {
     }
 }
 
-/// Has the thin parent look at what was left for it.
+/// Has the thin parent look at what was left for it. One that has not claimed the run yet looks when it has.
 fn wake(dir: &Path) {
-    // Nobody reads it yet, or no longer: then there is nobody to wake.
-    let poke = std::fs::File::options()
-        .write(true)
-        .custom_flags(libc::O_NONBLOCK)
-        .open(dir.join("poke"));
-    if let Ok(mut poke) = poke {
-        let _ = poke.write(b"!");
+    if let Ok(Some(record)) = Record::read(dir)
+        && let Some(parent) = record.parent()
+    {
+        kernel::signal(&parent, WAKE);
     }
 }
 

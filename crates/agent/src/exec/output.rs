@@ -5,14 +5,16 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
 pub(super) struct Output {
     pipe: Option<OwnedFd>,
     raw: OwnedFd,
-    file: File,
+    path: PathBuf,
+    /// Made with the first byte: a stream that says nothing has none.
+    file: Option<File>,
     left: u64,
     dropped: u64,
 }
@@ -21,11 +23,11 @@ impl Output {
     pub(super) fn new(pipe: OwnedFd, path: &Path, bytes_max: u64) -> io::Result<Self> {
         rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK)?;
         let raw = pipe.try_clone()?;
-        let file = File::options().create(true).append(true).mode(0o600).open(path)?;
         Ok(Output {
             pipe: Some(pipe),
             raw,
-            file,
+            path: path.to_owned(),
+            file: None,
             left: bytes_max,
             dropped: 0,
         })
@@ -57,7 +59,7 @@ impl Output {
     fn keep(&mut self, bytes: &[u8]) {
         let fits = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
         // A full disk loses the log, not the job.
-        let kept = if self.file.write_all(&bytes[..fits]).is_ok() {
+        let kept = if self.write(&bytes[..fits]).is_ok() {
             fits
         } else {
             0
@@ -86,6 +88,20 @@ impl Output {
 
     /// A line of our own, whatever the size.
     pub(super) fn note(&mut self, line: &str) {
-        let _ = self.file.write_all(format!("{line}\n").as_bytes());
+        let _ = self.write(format!("{line}\n").as_bytes());
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(
+                File::options()
+                    .create(true)
+                    .append(true)
+                    .mode(0o600)
+                    .open(&self.path)?,
+            ),
+        };
+        file.write_all(bytes)
     }
 }

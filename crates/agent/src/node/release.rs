@@ -119,9 +119,7 @@ impl Node {
         self.clear_worker(id);
         let (dir, kept) = (self.dir.allocation(id), self.dir.released_allocation(id));
         if dir.exists() {
-            for name in ["poke", "stop.json"] {
-                let _ = fs::remove_file(dir.join(name));
-            }
+            let _ = fs::remove_file(dir.join("stop.json"));
             if kept.exists() {
                 fs::remove_dir_all(&kept)?;
             }
