@@ -59,6 +59,14 @@ pub fn library(name: &str) -> PathBuf {
     newest.1.canonicalize().unwrap()
 }
 
+/// The worker's program; another build of it where one is named, as `scripts/sanitize` does.
+pub fn worker() -> PathBuf {
+    match std::env::var_os("TENURE_TEST_WORKER") {
+        Some(program) => program.into(),
+        None => env!("CARGO_BIN_EXE_tenure-broker").into(),
+    }
+}
+
 /// The descriptor a worker inherits its listening socket under.
 const LISTENER: i32 = 30;
 
@@ -139,7 +147,7 @@ impl Bench {
         let _ = std::fs::remove_file(&control);
         let listener = tenure_wire::Listener::bind(&socket).unwrap();
         let inherited = listener.as_fd().as_raw_fd();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure-broker"));
+        let mut command = Command::new(worker());
         self.vendor.prepare(&mut command);
         // SAFETY: one system call between fork and exec.
         unsafe {
