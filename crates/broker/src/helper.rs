@@ -48,7 +48,7 @@ impl Helpers {
 
     /// What its threads hold as long as any lives.
     #[cfg(test)]
-    pub fn threads(&self) -> std::sync::Weak<impl Send> {
+    pub fn threads(&self) -> std::sync::Weak<impl Send + use<>> {
         Arc::downgrade(&self.0.0)
     }
 
