@@ -28,5 +28,9 @@ fn main() -> std::io::Result<()> {
     write(dir, "decode", stream::each_call())?;
     write(dir, "ring", ring())?;
     let sessions = stream::sessions();
-    write(dir, "worker", sessions.iter().map(|calls| stream::of_calls(calls)))
+    write(
+        dir,
+        "worker",
+        sessions.iter().map(|calls| stream::of_calls(calls)),
+    )
 }

@@ -47,11 +47,15 @@ pub struct Region {
 impl Region {
     pub fn contains(&self, start: usize, bytes: usize) -> bool {
         let first = self.shared.part(0, 0).map_or(0, |first| first as usize);
-        start >= first && start - first <= self.shared.bytes() && bytes <= self.shared.bytes() - (start - first)
+        start >= first
+            && start - first <= self.shared.bytes()
+            && bytes <= self.shared.bytes() - (start - first)
     }
 
     pub fn bytes(&self) -> Vec<u8> {
-        self.shared.read(0, self.shared.bytes() as u64).unwrap_or_default()
+        self.shared
+            .read(0, self.shared.bytes() as u64)
+            .unwrap_or_default()
     }
 }
 

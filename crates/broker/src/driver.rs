@@ -180,7 +180,12 @@ pub fn open() -> Result<(), String> {
 
 /// Puts a double in the driver's place, if nothing is there.
 #[cfg(any(test, feature = "trial"))]
-pub fn install(functions: Functions, platforms: Vec<Handle>, versions: Vec<(u32, u32)>, devices: Vec<Device>) {
+pub fn install(
+    functions: Functions,
+    platforms: Vec<Handle>,
+    versions: Vec<(u32, u32)>,
+    devices: Vec<Device>,
+) {
     DRIVER.get_or_init(|| Driver {
         functions,
         platforms,

@@ -95,7 +95,10 @@ impl Trial {
 
     /// The neighbour has a region, a buffer and a program, all of them canaries.
     fn settle_neighbour(&mut self) {
-        let wanted = Wanted { region: 1, bytes: 512 };
+        let wanted = Wanted {
+            region: 1,
+            bytes: 512,
+        };
         let region = self.neighbour.grant(wanted).expect("a region");
         double::may_touch(&region);
         let all = Span {
@@ -235,7 +238,11 @@ impl Trial {
         self.look();
         self.neighbour.close();
         self.neighbour.tear_down();
-        assert_eq!(self.here.promised.load(SeqCst), 0, "a notice was promised and not given");
+        assert_eq!(
+            self.here.promised.load(SeqCst),
+            0,
+            "a notice was promised and not given"
+        );
         assert_eq!(self.here.open_events.load(SeqCst), 0, "an event is open");
         // What a helper made last goes with the connection.
         let Trial { world, here, .. } = self;

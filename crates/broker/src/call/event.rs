@@ -10,8 +10,8 @@ use super::command::answer_later;
 use super::create::made;
 use super::{Answer, DONE, Done, Here};
 use crate::abi::{
-    COMPLETE, EVENT_EXECUTION_STATUS, EXEC_STATUS_ERROR_IN_WAIT_LIST, Handle, INVALID_CONTEXT,
-    INVALID_EVENT, INVALID_OPERATION, INVALID_VALUE, OUT_OF_RESOURCES, SUCCESS,
+    COMPLETE, EVENT_EXECUTION_STATUS, EXEC_STATUS_ERROR_IN_WAIT_LIST, Handle, INVALID_CONTEXT, INVALID_EVENT,
+    INVALID_OPERATION, INVALID_VALUE, OUT_OF_RESOURCES, SUCCESS,
 };
 use crate::connection::Connection;
 use crate::driver::{ask_number, cl};

@@ -226,7 +226,11 @@ impl State {
     /// Whether a device is one of a context's; asked with one of another platform, the worker is wrong.
     pub fn has_device(&mut self, context: Key, device: Key) -> bool {
         let (platform, devices) = self.context(context);
-        assert_eq!(platform_of_device(device), platform, "a device of another platform");
+        assert_eq!(
+            platform_of_device(device),
+            platform,
+            "a device of another platform"
+        );
         devices.contains(&device)
     }
 
@@ -259,7 +263,10 @@ impl Memory {
 
     /// A part that shares the bytes.
     pub fn part(&self, at: usize, size: usize, image: Option<Image>) -> Memory {
-        assert!(at.checked_add(size).is_some_and(|end| end <= self.size), "a part beyond its memory");
+        assert!(
+            at.checked_add(size).is_some_and(|end| end <= self.size),
+            "a part beyond its memory"
+        );
         Memory {
             bytes: self.bytes.clone(),
             at: self.at + at,
@@ -269,7 +276,10 @@ impl Memory {
     }
 
     pub fn get(&self, at: usize, count: usize) -> Vec<u8> {
-        assert!(at.checked_add(count).is_some_and(|end| end <= self.size), "a range beyond its memory");
+        assert!(
+            at.checked_add(count).is_some_and(|end| end <= self.size),
+            "a range beyond its memory"
+        );
         lock(&self.bytes)[self.at + at..][..count].to_vec()
     }
 
@@ -293,8 +303,15 @@ impl Image {
     /// Where the rows of a block of pixels begin, and how long each is.
     pub fn rows(&self, origin: [usize; 3], region: [usize; 3]) -> (Vec<usize>, usize) {
         let wide = [origin[0] * self.element, origin[1], origin[2]];
-        let inside = (0..3).all(|axis| origin[axis].checked_add(region[axis]).is_some_and(|end| end <= self.sides[axis]));
+        let inside = (0..3).all(|axis| {
+            origin[axis]
+                .checked_add(region[axis])
+                .is_some_and(|end| end <= self.sides[axis])
+        });
         assert!(inside, "a block beyond its image");
-        (Memory::rows(wide, region, self.row, self.slice), region[0] * self.element)
+        (
+            Memory::rows(wide, region, self.row, self.slice),
+            region[0] * self.element,
+        )
     }
 }

@@ -542,7 +542,9 @@ pub const TEXT: &[u8] = b"__kernel of text";
 
 pub fn sessions() -> Vec<Vec<Request>> {
     let all = [kernels(), transfers(), images()];
-    all.into_iter().map(|calls| [beginning(), calls].concat()).collect()
+    all.into_iter()
+        .map(|calls| [beginning(), calls].concat())
+        .collect()
 }
 
 /// Lives a stream to its end.

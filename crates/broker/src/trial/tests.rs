@@ -259,11 +259,23 @@ fn an_image_seen_in_other_memory_lies_within_it() {
         ("overlapping rows", [0x10F1, 64, 8, 0, 0, 1, 0, 0, 0], id(2)),
         ("slices of a buffer", [0x10F2, 4, 4, 9, 0, 0, 0, 0, 0], id(2)),
         ("an array in a buffer", [0x10F3, 4, 4, 0, 9, 0, 0, 0, 0], id(2)),
-        ("more rows than the buffer has", [0x10F1, 8, 17, 0, 0, 0, 0, 0, 0], id(2)),
+        (
+            "more rows than the buffer has",
+            [0x10F1, 8, 17, 0, 0, 0, 0, 0, 0],
+            id(2),
+        ),
         ("an image seen larger", [0x10F1, 9, 8, 0, 0, 0, 0, 0, 0], id(3)),
-        ("no buffer to be an image of", [0x10F6, 8, 0, 0, 0, 0, 0, 0, 0], Id::NONE),
+        (
+            "no buffer to be an image of",
+            [0x10F6, 8, 0, 0, 0, 0, 0, 0, 0],
+            Id::NONE,
+        ),
     ] {
-        assert_eq!(trial.code(&image(4, shape, of)), INVALID_IMAGE_DESCRIPTOR, "{what}");
+        assert_eq!(
+            trial.code(&image(4, shape, of)),
+            INVALID_IMAGE_DESCRIPTOR,
+            "{what}"
+        );
     }
     trial.done(image(4, [0x10F1, 8, 16, 0, 0, 32, 0, 0, 0], id(2)));
     trial.done(image(5, [0x10F1, 8, 8, 0, 0, 0, 0, 0, 0], id(3)));
@@ -300,7 +312,7 @@ fn kernels_that_cannot_be_kept_are_given_back() {
     let mut trial = two_vendors();
     let request = Request::Kernels {
         program: id(3),
-        ids: vec![id(5), id(5)],
+        ids: vec![id(5), id(5), id(6)],
     };
     assert_eq!(trial.call(&request), Outcome::Broken);
     trial.end();

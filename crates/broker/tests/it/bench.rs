@@ -14,6 +14,7 @@ use tenure_limits::{Counter, Device, SliceReading, SliceSpec};
 pub enum Vendor {
     Pocl,
     Intel,
+    Rusticl,
 }
 
 impl Vendor {
@@ -22,6 +23,7 @@ impl Vendor {
         let name = match self {
             Vendor::Pocl => "pocl",
             Vendor::Intel => "intel",
+            Vendor::Rusticl => "rusticl",
         };
         let vendors = opencl_dir().join("vendors").join(name);
         assert!(vendors.is_dir(), "{name}: scripts/setup-devices installs it");
@@ -33,8 +35,14 @@ impl Vendor {
                 Path::new(env!("CARGO_TARGET_TMPDIR")).join("pocl"),
             )
             .env("OCL_ICD_VENDORS", vendors);
-        if self == Vendor::Intel {
-            command.env("LD_LIBRARY_PATH", opencl_dir().join("venv/lib"));
+        match self {
+            Vendor::Pocl => {}
+            Vendor::Intel => {
+                command.env("LD_LIBRARY_PATH", opencl_dir().join("venv/lib"));
+            }
+            Vendor::Rusticl => {
+                command.env("RUSTICL_ENABLE", "llvmpipe");
+            }
         }
     }
 }

@@ -506,6 +506,11 @@ fn numbers_out_of_bounds_are_refused_with_a_code_on_intel() {
     out_of_bounds(Vendor::Intel);
 }
 
+#[test]
+fn numbers_out_of_bounds_are_refused_with_a_code_on_rusticl() {
+    out_of_bounds(Vendor::Rusticl);
+}
+
 fn out_of_bounds(vendor: Vendor) {
     let _turn = turn();
     let bench = Bench::on(vendor, &[spec(1, 256)]);

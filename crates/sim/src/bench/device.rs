@@ -232,8 +232,8 @@ impl Costs {
 pub fn guard(pairs: usize) -> anyhow::Result<()> {
     let page = Page::new(&[slice(1, 500)])?;
     let broker = Broker::start(&page, 1)?;
-    let [bare, guarded, brokered] = [Way::Bare, Way::Guarded, Way::Brokered]
-        .map(|way| Costs::of(broker.command(way, &page, workload())));
+    let [bare, guarded, brokered] =
+        [Way::Bare, Way::Guarded, Way::Brokered].map(|way| Costs::of(broker.command(way, &page, workload())));
     let (bare, guarded, brokered) = (bare?, guarded?, brokered?);
     // What is measured for comparison and calls nothing.
     let is_call = |word: &str| !word.starts_with("mem") && !word.ends_with("-64m");
@@ -245,7 +245,14 @@ pub fn guard(pairs: usize) -> anyhow::Result<()> {
             _ => None,
         };
         let how = format!("{bare:.0} bare, {guarded:.0} guarded; the least of many");
-        figure("guard", &format!("added to {call}"), guarded - bare, "ns", goal, &how);
+        figure(
+            "guard",
+            &format!("added to {call}"),
+            guarded - bare,
+            "ns",
+            goal,
+            &how,
+        );
         let goal = match call.as_str() {
             "ask" => Some(5000.0),
             "enqueue" => Some(1000.0),

@@ -106,7 +106,9 @@ unsafe fn say(bytes: &[u8], size: usize, value: *mut c_void, there: *mut usize) 
             if size < bytes.len() {
                 return -30;
             }
-            value.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            value
+                .cast::<u8>()
+                .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
     }
     SUCCESS
@@ -168,7 +170,11 @@ unsafe extern "C" fn get_any_info(
 ) -> i32 {
     let of = of as Key;
     assert!(PLATFORMS.contains(&of) || DEVICES.iter().any(|(key, _)| *key == of));
-    let answer = if param.is_multiple_of(7) { vec![b'x'; 9000] } else { param.to_ne_bytes().to_vec() };
+    let answer = if param.is_multiple_of(7) {
+        vec![b'x'; 9000]
+    } else {
+        param.to_ne_bytes().to_vec()
+    };
     // SAFETY: as the worker says.
     unsafe { say(&answer, size, value, there) }
 }
@@ -184,10 +190,16 @@ unsafe extern "C" fn create_context(
     // SAFETY: lists of the worker's, of the lengths said.
     unsafe {
         let devices = keys(count, devices);
-        let platform = PLATFORMS.iter().position(|key| *key as isize == *properties.add(1));
+        let platform = PLATFORMS
+            .iter()
+            .position(|key| *key as isize == *properties.add(1));
         let platform = platform.expect("a platform of the driver's");
         for device in &devices {
-            assert_eq!(platform_of_device(*device), platform, "a device of another platform");
+            assert_eq!(
+                platform_of_device(*device),
+                platform,
+                "a device of another platform"
+            );
         }
         made(inside().make(What::Context { platform, devices }, 0, &[]), code)
     }
@@ -204,10 +216,19 @@ fn new_queue(context: Handle, device: Handle, properties: u64) -> Option<Key> {
         .then(|| state.make(what, context as Key, &[]))
 }
 
-unsafe extern "C" fn create_queue(context: Handle, device: Handle, properties: u64, code: *mut i32) -> Handle {
+unsafe extern "C" fn create_queue(
+    context: Handle,
+    device: Handle,
+    properties: u64,
+    code: *mut i32,
+) -> Handle {
     // SAFETY: the worker's own variable.
     unsafe {
-        assert_eq!(inside().platform_of(context as Key), 1, "a function of another version");
+        assert_eq!(
+            inside().platform_of(context as Key),
+            1,
+            "a function of another version"
+        );
         match new_queue(context, device, properties) {
             Some(key) => made(key, code),
             None => refused(-33, code),
@@ -223,7 +244,11 @@ unsafe extern "C" fn create_queue_with_properties(
 ) -> Handle {
     // SAFETY: a list ended by zero, as the worker makes it.
     unsafe {
-        assert_eq!(inside().platform_of(context as Key), 0, "a function of another version");
+        assert_eq!(
+            inside().platform_of(context as Key),
+            0,
+            "a function of another version"
+        );
         match new_queue(context, device, *properties.add(1)) {
             Some(key) => made(key, code),
             None => refused(-33, code),
@@ -245,8 +270,16 @@ fn to_host(state: &super::State, start: usize, bytes: &[u8]) {
 }
 
 fn first_bytes(state: &super::State, flags: u64, start: usize, size: usize) -> Vec<u8> {
-    assert_eq!(flags & MEM_COPY != 0, start != 0, "bytes to copy where the flags say so");
-    assert_eq!(flags & (3 << 3), 0, "no memory of the worker's is used as a device's");
+    assert_eq!(
+        flags & MEM_COPY != 0,
+        start != 0,
+        "bytes to copy where the flags say so"
+    );
+    assert_eq!(
+        flags & (3 << 3),
+        0,
+        "no memory of the worker's is used as a device's"
+    );
     match start {
         0 => vec![0; size],
         start => host(state, start, size),
@@ -327,9 +360,15 @@ unsafe extern "C" fn create_image(
         };
         assert_eq!((what.mips, what.samples), (0, 0));
         let across = |a: usize, b: usize| a.checked_mul(b);
-        let row = if what.row == 0 { across(sides[0], element) } else { Some(what.row) };
+        let row = if what.row == 0 {
+            across(sides[0], element)
+        } else {
+            Some(what.row)
+        };
         let slice = row.and_then(|row| across(row, sides[1]));
-        let size = slice.and_then(|slice| across(slice, sides[2])).expect("a size that is one");
+        let size = slice
+            .and_then(|slice| across(slice, sides[2]))
+            .expect("a size that is one");
         let (row, slice) = (row.unwrap_or(0), slice.unwrap_or(0));
         let image = Image {
             sides,
@@ -347,19 +386,29 @@ unsafe extern "C" fn create_image(
             return made(state.make(What::Memory(memory), context as Key, &[]), code);
         }
         assert!(first.is_null());
-        assert_eq!(state.context_of(what.of as Key), context as Key, "memory of another context");
+        assert_eq!(
+            state.context_of(what.of as Key),
+            context as Key,
+            "memory of another context"
+        );
         assert!(row >= sides[0] * element, "rows that overlap");
         let image = match state.memory(what.of as Key).image {
             // Seen through another, it lies as it lies.
             Some(under) => {
-                assert!(under.sides == sides && under.element == element, "an image seen as another size");
+                assert!(
+                    under.sides == sides && under.element == element,
+                    "an image seen as another size"
+                );
                 under
             }
             None => image,
         };
         let part = state.memory(what.of as Key);
         let part = part.part(0, (image.slice * sides[2]).min(part.size.max(size)), Some(image));
-        made(state.make(What::Memory(part), context as Key, &[what.of as Key]), code)
+        made(
+            state.make(What::Memory(part), context as Key, &[what.of as Key]),
+            code,
+        )
     }
 }
 
@@ -392,7 +441,8 @@ unsafe extern "C" fn get_image_formats(
         if !into.is_null() {
             let formats: [[u32; 2]; 2] = [[0x10B5, 0x10D2], [0x10B0, 0x10DE]];
             let most = (room as usize).min(2);
-            into.cast::<[u32; 2]>().copy_from_nonoverlapping(formats.as_ptr(), most);
+            into.cast::<[u32; 2]>()
+                .copy_from_nonoverlapping(formats.as_ptr(), most);
         }
     }
     SUCCESS
@@ -460,7 +510,11 @@ unsafe extern "C" fn create_program_with_il(
     length: usize,
     code: *mut i32,
 ) -> Handle {
-    assert_eq!(inside().platform_of(context as Key), 0, "a function of another version");
+    assert_eq!(
+        inside().platform_of(context as Key),
+        0,
+        "a function of another version"
+    );
     // SAFETY: bytes of the length said.
     unsafe {
         let bytes = from_raw_parts(bytes.cast::<u8>(), length).to_vec();
@@ -485,7 +539,10 @@ unsafe extern "C" fn create_program_with_built_in_kernels(
                 return refused(-33, code);
             }
         }
-        made(new_program(context, CStr::from_ptr(names).to_bytes().to_vec(), false, true), code)
+        made(
+            new_program(context, CStr::from_ptr(names).to_bytes().to_vec(), false, true),
+            code,
+        )
     }
 }
 
@@ -550,7 +607,10 @@ unsafe extern "C" fn compile_program(
     // SAFETY: lists of the lengths said and C strings.
     unsafe {
         for (place, header) in keys(headers, programs).into_iter().enumerate() {
-            assert!(matches!(state.thing(header).what, What::Program { .. }), "no program");
+            assert!(
+                matches!(state.thing(header).what, What::Program { .. }),
+                "no program"
+            );
             assert_eq!(state.context_of(header), context, "a header of another context");
             assert!(CStr::from_ptr(*names.add(place)).count_bytes() < 1 << 16);
         }
@@ -582,8 +642,15 @@ unsafe extern "C" fn link_program(
         }
         for part in keys(parts, programs) {
             let mut state = inside();
-            assert!(matches!(state.thing(part).what, What::Program { .. }), "no program");
-            assert_eq!(state.context_of(part), context as Key, "a part of another context");
+            assert!(
+                matches!(state.thing(part).what, What::Program { .. }),
+                "no program"
+            );
+            assert_eq!(
+                state.context_of(part),
+                context as Key,
+                "a part of another context"
+            );
         }
         if CStr::from_ptr(options).to_bytes().starts_with(b"-fail") {
             return refused(-17, code);
@@ -593,11 +660,22 @@ unsafe extern "C" fn link_program(
 }
 
 unsafe extern "C" fn set_specialization(program: Handle, _: u32, size: usize, value: *const c_void) -> i32 {
-    assert!(matches!(inside().thing(program as Key).what, What::Program { .. }));
-    assert_eq!(inside().platform_of(program as Key), 0, "a function of another version");
+    assert!(matches!(
+        inside().thing(program as Key).what,
+        What::Program { .. }
+    ));
+    assert_eq!(
+        inside().platform_of(program as Key),
+        0,
+        "a function of another version"
+    );
     // SAFETY: a value of the length said.
     let value = unsafe { from_raw_parts(value.cast::<u8>(), size) };
-    if matches!(value.len(), 1 | 2 | 4 | 8) { SUCCESS } else { -30 }
+    if matches!(value.len(), 1 | 2 | 4 | 8) {
+        SUCCESS
+    } else {
+        -30
+    }
 }
 
 unsafe extern "C" fn get_program_info(
@@ -682,18 +760,18 @@ unsafe extern "C" fn create_kernel(program: Handle, name: *const c_char, code: *
 }
 
 unsafe extern "C" fn create_kernels(program: Handle, room: u32, into: *mut Handle, count: *mut u32) -> i32 {
-    if room < 2 {
+    if room < 3 {
         return -30;
     }
-    for (place, name) in [b"bv", b"us"].into_iter().enumerate() {
+    for (place, name) in [b"bv", b"us", b"bb"].into_iter().enumerate() {
         match new_kernel(program as Key, name) {
-            // SAFETY: room for two at least.
+            // SAFETY: room for three at least.
             Ok(key) => unsafe { *into.add(place) = key as Handle },
             Err(code) => return code,
         }
     }
     // SAFETY: the worker's own variable.
-    unsafe { *count = 2 };
+    unsafe { *count = 3 };
     SUCCESS
 }
 
@@ -937,7 +1015,10 @@ unsafe extern "C" fn get_event_profiling_info(
 
 unsafe extern "C" fn flush(queue: Handle) -> i32 {
     let mut state = inside();
-    assert!(matches!(state.thing(queue as Key).what, What::Queue { .. }), "no queue");
+    assert!(
+        matches!(state.thing(queue as Key).what, What::Queue { .. }),
+        "no queue"
+    );
     drop(state.pumped());
     SUCCESS
 }
@@ -1016,9 +1097,14 @@ unsafe extern "C" fn read_buffer(
     let mut state = inside();
     let memory = state.buffer(buffer as Key);
     let to = to as usize;
-    enqueue(state, order(queue, blocks, count, waits, event), &[buffer], move |state| {
-        to_host(state, to, &memory.get(at, bytes));
-    })
+    enqueue(
+        state,
+        order(queue, blocks, count, waits, event),
+        &[buffer],
+        move |state| {
+            to_host(state, to, &memory.get(at, bytes));
+        },
+    )
 }
 
 unsafe extern "C" fn write_buffer(
@@ -1035,9 +1121,14 @@ unsafe extern "C" fn write_buffer(
     let mut state = inside();
     let memory = state.buffer(buffer as Key);
     let from = from as usize;
-    enqueue(state, order(queue, blocks, count, waits, event), &[buffer], move |state| {
-        memory.set(at, &host(state, from, bytes));
-    })
+    enqueue(
+        state,
+        order(queue, blocks, count, waits, event),
+        &[buffer],
+        move |state| {
+            memory.set(at, &host(state, from, bytes));
+        },
+    )
 }
 
 /// The rows of a block in memory with pitches, zero where it is packed.
@@ -1068,12 +1159,17 @@ unsafe extern "C" fn read_rect(
     // SAFETY: lists of three.
     let (origin, there, region) = unsafe { (three(origin), three(host_origin), three(region)) };
     let to = to as usize;
-    enqueue(state, order(queue, blocks, count, waits, event), &[buffer], move |state| {
-        let into = rows(there, region, host_row, host_slice);
-        for (from, into) in rows(origin, region, row, slice).into_iter().zip(into) {
-            to_host(state, to + into, &memory.get(from, region[0]));
-        }
-    })
+    enqueue(
+        state,
+        order(queue, blocks, count, waits, event),
+        &[buffer],
+        move |state| {
+            let into = rows(there, region, host_row, host_slice);
+            for (from, into) in rows(origin, region, row, slice).into_iter().zip(into) {
+                to_host(state, to + into, &memory.get(from, region[0]));
+            }
+        },
+    )
 }
 
 unsafe extern "C" fn write_rect(
@@ -1097,12 +1193,17 @@ unsafe extern "C" fn write_rect(
     // SAFETY: lists of three.
     let (origin, there, region) = unsafe { (three(origin), three(host_origin), three(region)) };
     let start = from as usize;
-    enqueue(state, order(queue, blocks, count, waits, event), &[buffer], move |state| {
-        let from = rows(there, region, host_row, host_slice);
-        for (into, from) in rows(origin, region, row, slice).into_iter().zip(from) {
-            memory.set(into, &host(state, start + from, region[0]));
-        }
-    })
+    enqueue(
+        state,
+        order(queue, blocks, count, waits, event),
+        &[buffer],
+        move |state| {
+            let from = rows(there, region, host_row, host_slice);
+            for (into, from) in rows(origin, region, row, slice).into_iter().zip(from) {
+                memory.set(into, &host(state, start + from, region[0]));
+            }
+        },
+    )
 }
 
 unsafe extern "C" fn copy_buffer(
@@ -1118,9 +1219,14 @@ unsafe extern "C" fn copy_buffer(
 ) -> i32 {
     let mut state = inside();
     let (one, two) = (state.buffer(from as Key), state.buffer(to as Key));
-    enqueue(state, order(queue, 0, count, waits, event), &[from, to], move |_| {
-        two.set(to_at, &one.get(from_at, bytes));
-    })
+    enqueue(
+        state,
+        order(queue, 0, count, waits, event),
+        &[from, to],
+        move |_| {
+            two.set(to_at, &one.get(from_at, bytes));
+        },
+    )
 }
 
 unsafe extern "C" fn copy_rect(
@@ -1142,12 +1248,17 @@ unsafe extern "C" fn copy_rect(
     let (one, two) = (state.buffer(from as Key), state.buffer(to as Key));
     // SAFETY: lists of three.
     let (from_at, to_at, region) = unsafe { (three(from_at), three(to_at), three(region)) };
-    enqueue(state, order(queue, 0, count, waits, event), &[from, to], move |_| {
-        let into = rows(to_at, region, to_row, to_slice);
-        for (from, into) in rows(from_at, region, from_row, from_slice).into_iter().zip(into) {
-            two.set(into, &one.get(from, region[0]));
-        }
-    })
+    enqueue(
+        state,
+        order(queue, 0, count, waits, event),
+        &[from, to],
+        move |_| {
+            let into = rows(to_at, region, to_row, to_slice);
+            for (from, into) in rows(from_at, region, from_row, from_slice).into_iter().zip(into) {
+                two.set(into, &one.get(from, region[0]));
+            }
+        },
+    )
 }
 
 unsafe extern "C" fn fill_buffer(
@@ -1166,9 +1277,14 @@ unsafe extern "C" fn fill_buffer(
     // SAFETY: a pattern of the length said.
     let pattern = unsafe { from_raw_parts(pattern.cast::<u8>(), length) }.to_vec();
     assert!(bytes.is_multiple_of(length) && at.is_multiple_of(length));
-    enqueue(state, order(queue, 0, count, waits, event), &[buffer], move |_| {
-        memory.set(at, &pattern.repeat(bytes / pattern.len()));
-    })
+    enqueue(
+        state,
+        order(queue, 0, count, waits, event),
+        &[buffer],
+        move |_| {
+            memory.set(at, &pattern.repeat(bytes / pattern.len()));
+        },
+    )
 }
 
 unsafe extern "C" fn read_image(
@@ -1190,11 +1306,16 @@ unsafe extern "C" fn read_image(
     // SAFETY: lists of three.
     let (rows, length) = unsafe { image.rows(three(origin), three(region)) };
     let to = to as usize;
-    enqueue(state, order(queue, blocks, count, waits, event), &[key], move |state| {
-        for (place, row) in rows.into_iter().enumerate() {
-            to_host(state, to + place * length, &memory.get(row, length));
-        }
-    })
+    enqueue(
+        state,
+        order(queue, blocks, count, waits, event),
+        &[key],
+        move |state| {
+            for (place, row) in rows.into_iter().enumerate() {
+                to_host(state, to + place * length, &memory.get(row, length));
+            }
+        },
+    )
 }
 
 unsafe extern "C" fn write_image(
@@ -1216,11 +1337,16 @@ unsafe extern "C" fn write_image(
     // SAFETY: lists of three.
     let (rows, length) = unsafe { image.rows(three(origin), three(region)) };
     let from = from as usize;
-    enqueue(state, order(queue, blocks, count, waits, event), &[key], move |state| {
-        for (place, row) in rows.into_iter().enumerate() {
-            memory.set(row, &host(state, from + place * length, length));
-        }
-    })
+    enqueue(
+        state,
+        order(queue, blocks, count, waits, event),
+        &[key],
+        move |state| {
+            for (place, row) in rows.into_iter().enumerate() {
+                memory.set(row, &host(state, from + place * length, length));
+            }
+        },
+    )
 }
 
 unsafe extern "C" fn copy_image(
@@ -1238,15 +1364,19 @@ unsafe extern "C" fn copy_image(
     let ((one, image), (two, other)) = (state.image(from as Key), state.image(to as Key));
     assert_eq!(image.element, other.element, "pixels of another size");
     // SAFETY: lists of three.
-    let region = unsafe { three(region) };
-    let (from_rows, length) = unsafe { image.rows(three(from_at), region) };
-    // SAFETY: as above.
-    let (to_rows, _) = unsafe { other.rows(three(to_at), region) };
-    enqueue(state, order(queue, 0, count, waits, event), &[from, to], move |_| {
-        for (from, to) in from_rows.into_iter().zip(to_rows) {
-            two.set(to, &one.get(from, length));
-        }
-    })
+    let (from_at, to_at, region) = unsafe { (three(from_at), three(to_at), three(region)) };
+    let (from_rows, length) = image.rows(from_at, region);
+    let (to_rows, _) = other.rows(to_at, region);
+    enqueue(
+        state,
+        order(queue, 0, count, waits, event),
+        &[from, to],
+        move |_| {
+            for (from, to) in from_rows.into_iter().zip(to_rows) {
+                two.set(to, &one.get(from, length));
+            }
+        },
+    )
 }
 
 unsafe extern "C" fn image_to_buffer(
@@ -1264,11 +1394,16 @@ unsafe extern "C" fn image_to_buffer(
     let ((memory, image), buffer) = (state.image(from as Key), state.buffer(to as Key));
     // SAFETY: lists of three.
     let (rows, length) = unsafe { image.rows(three(origin), three(region)) };
-    enqueue(state, order(queue, 0, count, waits, event), &[from, to], move |_| {
-        for (place, row) in rows.into_iter().enumerate() {
-            buffer.set(at + place * length, &memory.get(row, length));
-        }
-    })
+    enqueue(
+        state,
+        order(queue, 0, count, waits, event),
+        &[from, to],
+        move |_| {
+            for (place, row) in rows.into_iter().enumerate() {
+                buffer.set(at + place * length, &memory.get(row, length));
+            }
+        },
+    )
 }
 
 unsafe extern "C" fn buffer_to_image(
@@ -1286,11 +1421,16 @@ unsafe extern "C" fn buffer_to_image(
     let (buffer, (memory, image)) = (state.buffer(from as Key), state.image(to as Key));
     // SAFETY: lists of three.
     let (rows, length) = unsafe { image.rows(three(origin), three(region)) };
-    enqueue(state, order(queue, 0, count, waits, event), &[from, to], move |_| {
-        for (place, row) in rows.into_iter().enumerate() {
-            memory.set(row, &buffer.get(at + place * length, length));
-        }
-    })
+    enqueue(
+        state,
+        order(queue, 0, count, waits, event),
+        &[from, to],
+        move |_| {
+            for (place, row) in rows.into_iter().enumerate() {
+                memory.set(row, &buffer.get(at + place * length, length));
+            }
+        },
+    )
 }
 
 unsafe extern "C" fn fill_image(
@@ -1306,7 +1446,12 @@ unsafe extern "C" fn fill_image(
     let mut state = inside();
     let (memory, image) = state.image(key as Key);
     // SAFETY: a color of sixteen bytes and lists of three.
-    let (color, (rows, length)) = unsafe { (*color.cast::<[u8; 16]>(), image.rows(three(origin), three(region))) };
+    let (color, (rows, length)) = unsafe {
+        (
+            *color.cast::<[u8; 16]>(),
+            image.rows(three(origin), three(region)),
+        )
+    };
     enqueue(state, order(queue, 0, count, waits, event), &[key], move |_| {
         let line: Vec<u8> = color.into_iter().cycle().take(length).collect();
         rows.into_iter().for_each(|row| memory.set(row, &line));
@@ -1340,7 +1485,11 @@ unsafe extern "C" fn barrier(queue: Handle, count: u32, waits: Waits, event: *mu
 }
 
 unsafe extern "C" fn get_timers(device: Handle, on_device: *mut u64, on_host: *mut u64) -> i32 {
-    assert_eq!(platform_of_device(device as Key), 0, "a function of another version");
+    assert_eq!(
+        platform_of_device(device as Key),
+        0,
+        "a function of another version"
+    );
     // SAFETY: the worker's own variables.
     unsafe {
         *on_device = 1;

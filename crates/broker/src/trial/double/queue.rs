@@ -46,8 +46,11 @@ impl State {
         assert!(*status > 0, "an event ends twice");
         *status = with;
         let listeners = std::mem::take(told);
-        tell.0
-            .extend(listeners.into_iter().map(|(told, data)| (event, told, data, with)));
+        tell.0.extend(
+            listeners
+                .into_iter()
+                .map(|(told, data)| (event, told, data, with)),
+        );
         CHANGED.notify_all();
     }
 
@@ -72,11 +75,22 @@ impl State {
     }
 
     fn run_one(&mut self, queue: Key, tell: &mut Tell) -> bool {
-        let What::Queue { out_of_order, waiting } = &self.thing(queue).what else {
+        let What::Queue {
+            out_of_order,
+            waiting,
+        } = &self.thing(queue).what
+        else {
             return false;
         };
-        let candidates = if *out_of_order { waiting.len() } else { waiting.len().min(1) };
-        let waits: Vec<Vec<Key>> = waiting[..candidates].iter().map(|one| one.waits.clone()).collect();
+        let candidates = if *out_of_order {
+            waiting.len()
+        } else {
+            waiting.len().min(1)
+        };
+        let waits: Vec<Vec<Key>> = waiting[..candidates]
+            .iter()
+            .map(|one| one.waits.clone())
+            .collect();
         let ready = waits
             .iter()
             .position(|waits| waits.iter().all(|event| self.status(*event) <= 0));
@@ -126,11 +140,20 @@ pub struct Order {
 }
 
 /// Takes a command on; `uses` are the objects it touches.
-pub fn enqueue(mut state: Inside, order: Order, uses: &[Handle], run: impl FnOnce(&State) + Send + 'static) -> i32 {
+pub fn enqueue(
+    mut state: Inside,
+    order: Order,
+    uses: &[Handle],
+    run: impl FnOnce(&State) + Send + 'static,
+) -> i32 {
     let queue = order.queue as Key;
     let context = state.context_of(queue);
     assert!(matches!(state.thing(queue).what, What::Queue { .. }), "no queue");
-    assert_eq!(order.count == 0, order.waits.is_null(), "a wait list as the headers want it");
+    assert_eq!(
+        order.count == 0,
+        order.waits.is_null(),
+        "a wait list as the headers want it"
+    );
     // SAFETY: a list of the length said.
     let waits: Vec<Key> = match order.count {
         0 => Vec::new(),
@@ -189,7 +212,11 @@ pub fn wait(mut state: Inside, events: &[Key], ours: bool) -> i32 {
     if ours {
         events.iter().for_each(|event| state.release(*event));
     }
-    if failed { EXEC_STATUS_ERROR_IN_WAIT_LIST } else { SUCCESS }
+    if failed {
+        EXEC_STATUS_ERROR_IN_WAIT_LIST
+    } else {
+        SUCCESS
+    }
 }
 
 pub fn finish(queue: Handle) -> i32 {
