@@ -205,32 +205,26 @@ pub fn read(
     let image = region_of(here, image, &origin, &region, Some(to))?;
     let address = here.address(to)?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenEnded,
-        &[&image.context],
-        |given| {
-            let (queue, blocks, count, waits, event) = given;
-            // SAFETY: live handles; the region lies within the image, and packed within the span.
-            unsafe {
-                (cl().read_image)(
-                    queue,
-                    image.live.get(),
-                    blocks,
-                    origin.as_ptr(),
-                    region.as_ptr(),
-                    0,
-                    0,
-                    address.cast(),
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*image.context];
+    command(here, frame, order, Answered::WhenEnded, &of, |given| {
+        let (queue, blocks, count, waits, event) = given;
+        // SAFETY: live handles; the region lies within the image, and packed within the span.
+        unsafe {
+            (cl().read_image)(
+                queue,
+                image.live.get(),
+                blocks,
+                origin.as_ptr(),
+                region.as_ptr(),
+                0,
+                0,
+                address.cast(),
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }
 
 pub fn write(
@@ -245,32 +239,26 @@ pub fn write(
     let image = region_of(here, image, &origin, &region, Some(from))?;
     let address = here.address(from)?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenGiven,
-        &[&image.context],
-        |given| {
-            let (queue, _, count, waits, event) = given;
-            // SAFETY: as in `read`.
-            unsafe {
-                (cl().write_image)(
-                    queue,
-                    image.live.get(),
-                    0,
-                    origin.as_ptr(),
-                    region.as_ptr(),
-                    0,
-                    0,
-                    address.cast(),
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*image.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
+        let (queue, _, count, waits, event) = given;
+        // SAFETY: as in `read`.
+        unsafe {
+            (cl().write_image)(
+                queue,
+                image.live.get(),
+                0,
+                origin.as_ptr(),
+                region.as_ptr(),
+                0,
+                0,
+                address.cast(),
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }
 
 pub fn copy(
@@ -290,30 +278,24 @@ pub fn copy(
         return Err(Fault::Code(IMAGE_FORMAT_MISMATCH));
     }
     let (from_at, to_at, region) = (sizes(from_at), sizes(to_at), sizes(region));
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenGiven,
-        &[&from.context, &to.context],
-        |given| {
-            let (queue, _, count, waits, event) = given;
-            // SAFETY: live handles; both regions lie within their images.
-            unsafe {
-                (cl().copy_image)(
-                    queue,
-                    from.live.get(),
-                    to.live.get(),
-                    from_at.as_ptr(),
-                    to_at.as_ptr(),
-                    region.as_ptr(),
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*from.context, &*to.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
+        let (queue, _, count, waits, event) = given;
+        // SAFETY: live handles; both regions lie within their images.
+        unsafe {
+            (cl().copy_image)(
+                queue,
+                from.live.get(),
+                to.live.get(),
+                from_at.as_ptr(),
+                to_at.as_ptr(),
+                region.as_ptr(),
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }
 
 /// The buffer's end of a copy to or from an image.
@@ -337,30 +319,24 @@ pub fn to_buffer(
     let to = here.table.memory(to)?;
     bytes_at(&from, &to, &region, at)?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenGiven,
-        &[&from.context, &to.context],
-        |given| {
-            let (queue, _, count, waits, event) = given;
-            // SAFETY: live handles; the region lies within the image and its bytes within the buffer.
-            unsafe {
-                (cl().image_to_buffer)(
-                    queue,
-                    from.live.get(),
-                    to.live.get(),
-                    origin.as_ptr(),
-                    region.as_ptr(),
-                    at as usize,
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*from.context, &*to.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
+        let (queue, _, count, waits, event) = given;
+        // SAFETY: live handles; the region lies within the image and its bytes within the buffer.
+        unsafe {
+            (cl().image_to_buffer)(
+                queue,
+                from.live.get(),
+                to.live.get(),
+                origin.as_ptr(),
+                region.as_ptr(),
+                at as usize,
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }
 
 pub fn from_buffer(
@@ -377,30 +353,24 @@ pub fn from_buffer(
     let to = region_of(here, to, &origin, &region, None)?;
     bytes_at(&to, &from, &region, at)?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenGiven,
-        &[&from.context, &to.context],
-        |given| {
-            let (queue, _, count, waits, event) = given;
-            // SAFETY: as in `to_buffer`.
-            unsafe {
-                (cl().buffer_to_image)(
-                    queue,
-                    from.live.get(),
-                    to.live.get(),
-                    at as usize,
-                    origin.as_ptr(),
-                    region.as_ptr(),
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*from.context, &*to.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
+        let (queue, _, count, waits, event) = given;
+        // SAFETY: as in `to_buffer`.
+        unsafe {
+            (cl().buffer_to_image)(
+                queue,
+                from.live.get(),
+                to.live.get(),
+                at as usize,
+                origin.as_ptr(),
+                region.as_ptr(),
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }
 
 pub fn fill(
@@ -415,27 +385,21 @@ pub fn fill(
     let image = region_of(here, image, &origin, &region, None)?;
     let color: [u8; 16] = color.try_into().map_err(|_| Fault::Code(INVALID_VALUE))?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenGiven,
-        &[&image.context],
-        |given| {
-            let (queue, _, count, waits, event) = given;
-            // SAFETY: live handles; the region lies within the image; a color has sixteen bytes, which the driver copies.
-            unsafe {
-                (cl().fill_image)(
-                    queue,
-                    image.live.get(),
-                    color.as_ptr().cast(),
-                    origin.as_ptr(),
-                    region.as_ptr(),
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*image.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
+        let (queue, _, count, waits, event) = given;
+        // SAFETY: live handles; the region lies within the image; a color has sixteen bytes, which the driver copies.
+        unsafe {
+            (cl().fill_image)(
+                queue,
+                image.live.get(),
+                color.as_ptr().cast(),
+                origin.as_ptr(),
+                region.as_ptr(),
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }

@@ -266,28 +266,22 @@ pub fn launch(
     let sizes = |sides: [u64; 3]| sides.map(|side| side as usize);
     let (offset, global, local) = (offset.map(sizes), sizes(global), local.map(sizes));
     let start = |list: &Option<[usize; 3]>| list.as_ref().map_or(std::ptr::null(), |list| list.as_ptr());
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenGiven,
-        &[&kernel.program.context],
-        |given| {
-            let (queue, _, count, waits, event) = given;
-            // SAFETY: live handles; lists of three, of which the driver reads as many as there are sides.
-            unsafe {
-                (cl().launch)(
-                    queue,
-                    kernel.live.get(),
-                    sides,
-                    start(&offset),
-                    global.as_ptr(),
-                    start(&local),
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*kernel.program.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
+        let (queue, _, count, waits, event) = given;
+        // SAFETY: live handles; lists of three, of which the driver reads as many as there are sides.
+        unsafe {
+            (cl().launch)(
+                queue,
+                kernel.live.get(),
+                sides,
+                start(&offset),
+                global.as_ptr(),
+                start(&local),
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }

@@ -22,61 +22,49 @@ pub fn read(here: Here<'_>, frame: Frame, order: &Order, buffer: Id, at: u64, to
     let buffer = here.table.memory(buffer)?;
     range(&buffer, at, to.bytes)?;
     let address = here.address(to)?;
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenEnded,
-        &[&buffer.context],
-        |given| {
-            let (queue, blocks, count, waits, event) = given;
-            // SAFETY: live handles; the range lies within the buffer and the span within its region, which stays mapped
-            // until the queue's commands have ended.
-            unsafe {
-                (cl().read_buffer)(
-                    queue,
-                    buffer.live.get(),
-                    blocks,
-                    at as usize,
-                    to.bytes as usize,
-                    address.cast(),
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*buffer.context];
+    command(here, frame, order, Answered::WhenEnded, &of, |given| {
+        let (queue, blocks, count, waits, event) = given;
+        // SAFETY: live handles; the range lies within the buffer and the span within its region, which stays mapped
+        // until the queue's commands have ended.
+        unsafe {
+            (cl().read_buffer)(
+                queue,
+                buffer.live.get(),
+                blocks,
+                at as usize,
+                to.bytes as usize,
+                address.cast(),
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }
 
 pub fn write(here: Here<'_>, frame: Frame, order: &Order, buffer: Id, at: u64, from: Span) -> Done {
     let buffer = here.table.memory(buffer)?;
     range(&buffer, at, from.bytes)?;
     let address = here.address(from)?;
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenGiven,
-        &[&buffer.context],
-        |given| {
-            let (queue, _, count, waits, event) = given;
-            // SAFETY: as in `read`.
-            unsafe {
-                (cl().write_buffer)(
-                    queue,
-                    buffer.live.get(),
-                    0,
-                    at as usize,
-                    from.bytes as usize,
-                    address.cast(),
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*buffer.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
+        let (queue, _, count, waits, event) = given;
+        // SAFETY: as in `read`.
+        unsafe {
+            (cl().write_buffer)(
+                queue,
+                buffer.live.get(),
+                0,
+                at as usize,
+                from.bytes as usize,
+                address.cast(),
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }
 
 /// Checks a block of a buffer, and that it is as long as its packed bytes.
@@ -114,35 +102,29 @@ pub fn read_rect(
     block(&buffer, &origin, &region, row, slice, Some(to))?;
     let address = here.address(to)?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenEnded,
-        &[&buffer.context],
-        |given| {
-            let (queue, blocks, count, waits, event) = given;
-            // SAFETY: live handles; the block lies within the buffer, and packed within the span.
-            unsafe {
-                (cl().read_rect)(
-                    queue,
-                    buffer.live.get(),
-                    blocks,
-                    origin.as_ptr(),
-                    NO_ORIGIN.as_ptr(),
-                    region.as_ptr(),
-                    row as usize,
-                    slice as usize,
-                    0,
-                    0,
-                    address.cast(),
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*buffer.context];
+    command(here, frame, order, Answered::WhenEnded, &of, |given| {
+        let (queue, blocks, count, waits, event) = given;
+        // SAFETY: live handles; the block lies within the buffer, and packed within the span.
+        unsafe {
+            (cl().read_rect)(
+                queue,
+                buffer.live.get(),
+                blocks,
+                origin.as_ptr(),
+                NO_ORIGIN.as_ptr(),
+                region.as_ptr(),
+                row as usize,
+                slice as usize,
+                0,
+                0,
+                address.cast(),
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }
 
 pub fn write_rect(
@@ -160,35 +142,29 @@ pub fn write_rect(
     block(&buffer, &origin, &region, row, slice, Some(from))?;
     let address = here.address(from)?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenGiven,
-        &[&buffer.context],
-        |given| {
-            let (queue, _, count, waits, event) = given;
-            // SAFETY: as in `read_rect`.
-            unsafe {
-                (cl().write_rect)(
-                    queue,
-                    buffer.live.get(),
-                    0,
-                    origin.as_ptr(),
-                    NO_ORIGIN.as_ptr(),
-                    region.as_ptr(),
-                    row as usize,
-                    slice as usize,
-                    0,
-                    0,
-                    address.cast(),
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*buffer.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
+        let (queue, _, count, waits, event) = given;
+        // SAFETY: as in `read_rect`.
+        unsafe {
+            (cl().write_rect)(
+                queue,
+                buffer.live.get(),
+                0,
+                origin.as_ptr(),
+                NO_ORIGIN.as_ptr(),
+                region.as_ptr(),
+                row as usize,
+                slice as usize,
+                0,
+                0,
+                address.cast(),
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }
 
 pub fn copy(
@@ -204,30 +180,24 @@ pub fn copy(
     let (from, to) = (here.table.memory(from)?, here.table.memory(to)?);
     range(&from, from_at, bytes)?;
     range(&to, to_at, bytes)?;
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenGiven,
-        &[&from.context, &to.context],
-        |given| {
-            let (queue, _, count, waits, event) = given;
-            // SAFETY: live handles; both ranges lie within their buffers.
-            unsafe {
-                (cl().copy_buffer)(
-                    queue,
-                    from.live.get(),
-                    to.live.get(),
-                    from_at as usize,
-                    to_at as usize,
-                    bytes as usize,
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*from.context, &*to.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
+        let (queue, _, count, waits, event) = given;
+        // SAFETY: live handles; both ranges lie within their buffers.
+        unsafe {
+            (cl().copy_buffer)(
+                queue,
+                from.live.get(),
+                to.live.get(),
+                from_at as usize,
+                to_at as usize,
+                bytes as usize,
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }
 
 pub fn copy_rect(
@@ -245,34 +215,28 @@ pub fn copy_rect(
     block(&from, &from_at, &region, pitches[0], pitches[1], None)?;
     block(&to, &to_at, &region, pitches[2], pitches[3], None)?;
     let (from_at, to_at, region) = (sizes(from_at), sizes(to_at), sizes(region));
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenGiven,
-        &[&from.context, &to.context],
-        |given| {
-            let (queue, _, count, waits, event) = given;
-            // SAFETY: live handles; both blocks lie within their buffers.
-            unsafe {
-                (cl().copy_rect)(
-                    queue,
-                    from.live.get(),
-                    to.live.get(),
-                    from_at.as_ptr(),
-                    to_at.as_ptr(),
-                    region.as_ptr(),
-                    pitches[0] as usize,
-                    pitches[1] as usize,
-                    pitches[2] as usize,
-                    pitches[3] as usize,
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*from.context, &*to.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
+        let (queue, _, count, waits, event) = given;
+        // SAFETY: live handles; both blocks lie within their buffers.
+        unsafe {
+            (cl().copy_rect)(
+                queue,
+                from.live.get(),
+                to.live.get(),
+                from_at.as_ptr(),
+                to_at.as_ptr(),
+                region.as_ptr(),
+                pitches[0] as usize,
+                pitches[1] as usize,
+                pitches[2] as usize,
+                pitches[3] as usize,
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }
 
 pub fn fill(
@@ -291,30 +255,24 @@ pub fn fill(
     if !known || !at.is_multiple_of(length) || !bytes.is_multiple_of(length) {
         return Err(Fault::Code(INVALID_VALUE));
     }
-    command(
-        here,
-        frame,
-        order,
-        Answered::WhenGiven,
-        &[&buffer.context],
-        |given| {
-            let (queue, _, count, waits, event) = given;
-            // SAFETY: live handles; the range lies within the buffer; the driver copies the pattern.
-            unsafe {
-                (cl().fill_buffer)(
-                    queue,
-                    buffer.live.get(),
-                    pattern.as_ptr().cast(),
-                    pattern.len(),
-                    at as usize,
-                    bytes as usize,
-                    count,
-                    waits,
-                    event,
-                )
-            }
-        },
-    )
+    let of = [&*buffer.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
+        let (queue, _, count, waits, event) = given;
+        // SAFETY: live handles; the range lies within the buffer; the driver copies the pattern.
+        unsafe {
+            (cl().fill_buffer)(
+                queue,
+                buffer.live.get(),
+                pattern.as_ptr().cast(),
+                pattern.len(),
+                at as usize,
+                bytes as usize,
+                count,
+                waits,
+                event,
+            )
+        }
+    })
 }
 
 pub fn migrate(here: Here<'_>, frame: Frame, order: &Order, objects: &[Id], flags: u64) -> Done {
