@@ -715,8 +715,3 @@ fn a_program_sees_what_it_would_on_the_bare_driver() {
 fn a_program_sees_what_it_would_on_bare_intel() {
     same(Vendor::Intel);
 }
-
-#[test]
-fn a_program_sees_what_it_would_on_bare_rusticl() {
-    same(Vendor::Rusticl);
-}
