@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 DATA ?= .tenure
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-.PHONY: run build test test-long check fmt lint deny unit walk schemathesis bench setup-run setup-test clean
+.PHONY: run build test test-long check fmt lint deny unit walk schemathesis fuzz sanitize bench setup-run setup-test clean
 
 run: setup-run build
 	@exec $(TARGET)/release/tenure up --data-dir $(DATA) --demo
@@ -18,7 +18,7 @@ test-long: export TENURE_POWER_CUTS = 50000
 test-long: export TENURE_KILLS = 2000
 test-long: export TENURE_CRASHES = 2000
 test-long: export TENURE_PROPERTY_OPS = 10000000
-test-long: test
+test-long: test fuzz sanitize
 
 check: fmt lint
 
@@ -38,6 +38,14 @@ unit:
 
 schemathesis:
 	crates/server/tests/schemathesis.sh
+
+# What a hostile tenant writes: decoder, ring, and the worker on a driver that is a double.
+fuzz:
+	scripts/fuzz
+
+# The unsafe rooms under address and thread sanitizer, and their pure parts under miri where there is one.
+sanitize:
+	scripts/sanitize
 
 bench:
 	$(CARGO) build --release -p tenure-sim -p tenure-cli -p tenure-agent -p tenure-guard -p tenure-broker -p tenure-remote

@@ -43,6 +43,22 @@ pub struct Region {
     world: Arc<World>,
 }
 
+#[cfg(any(test, feature = "trial"))]
+impl Region {
+    pub fn contains(&self, start: usize, bytes: usize) -> bool {
+        let first = self.shared.part(0, 0).map_or(0, |first| first as usize);
+        start >= first
+            && start - first <= self.shared.bytes()
+            && bytes <= self.shared.bytes() - (start - first)
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.shared
+            .read(0, self.shared.bytes() as u64)
+            .unwrap_or_default()
+    }
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
         self.world.bulk_used.fetch_sub(self.shared.bytes() as u64, SeqCst);
@@ -85,7 +101,7 @@ impl Connection {
         }
     }
 
-    fn grant(&self, wanted: Wanted) -> Option<Arc<Region>> {
+    pub fn grant(&self, wanted: Wanted) -> Option<Arc<Region>> {
         let bytes = usize::try_from(wanted.bytes).ok()?;
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         if regions.len() >= REGIONS_MOST || regions.contains_key(&wanted.region) {
@@ -111,7 +127,7 @@ impl Connection {
     }
 
     /// Takes a region out of use; its memory goes when no command of the driver can touch it any more.
-    fn let_go(self: &Arc<Self>, number: u32) {
+    pub fn let_go(self: &Arc<Self>, number: u32) {
         let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
         let Some(region) = regions.remove(&number) else {
             return;
@@ -193,7 +209,7 @@ impl Connection {
         set
     }
 
-    fn close(&self) {
+    pub fn close(&self) {
         self.closed.store(true, SeqCst);
         // Whatever waits for the tenant waits in vain.
         for object in self.table.all() {
@@ -209,7 +225,7 @@ impl Connection {
     }
 
     /// All that is left: what runs ends, then everything is given back. The connection was closed before.
-    fn tear_down(&self) {
+    pub fn tear_down(&self) {
         self.finish_queues();
         let _held = self.world.hold();
         drop(self.table.clear());
@@ -221,6 +237,21 @@ impl Connection {
     }
 }
 
+pub fn new(world: Arc<World>, side: BrokerSide, helpers: Helpers) -> Arc<Connection> {
+    Arc::new(Connection {
+        world,
+        side,
+        table: Table::default(),
+        helpers,
+        regions: RwLock::default(),
+        turn: Mutex::default(),
+        leaving: Mutex::default(),
+        closed: AtomicBool::new(false),
+        open_events: AtomicUsize::new(0),
+        promised: AtomicU64::new(0),
+    })
+}
+
 /// Serves a connection to its end.
 pub fn serve(world: Arc<World>, socket: Socket) {
     let Ok(shared) = Greeting::answer(&socket) else {
@@ -228,18 +259,7 @@ pub fn serve(world: Arc<World>, socket: Socket) {
     };
     let side = BrokerSide::new(shared);
     let mut calls = side.ear();
-    let connection = Arc::new(Connection {
-        world,
-        side,
-        table: Table::default(),
-        helpers: Helpers::default(),
-        regions: RwLock::default(),
-        turn: Mutex::default(),
-        leaving: Mutex::default(),
-        closed: AtomicBool::new(false),
-        open_events: AtomicUsize::new(0),
-        promised: AtomicU64::new(0),
-    });
+    let connection = new(world, side, Helpers::default());
     connection.world.add(&connection);
     let socket = Arc::new(socket);
     let heard = (connection.clone(), socket.clone());
@@ -269,7 +289,7 @@ pub fn serve(world: Arc<World>, socket: Socket) {
 }
 
 /// Does one call. False: it is none of our library's.
-fn take(connection: &Arc<Connection>, frame: Frame, payload: &[u8]) -> bool {
+pub fn take(connection: &Arc<Connection>, frame: Frame, payload: &[u8]) -> bool {
     let Ok(request) = Request::decode(payload) else {
         audit::malformed();
         return false;

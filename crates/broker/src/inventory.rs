@@ -94,6 +94,9 @@ impl Inventory {
 
     fn event(&mut self, event: Arc<Event>) {
         if self.is_new(&event) {
+            if let Some(context) = &event.context {
+                self.context(context);
+            }
             if let Some(queue) = &event.queue {
                 self.queue(queue);
             }

@@ -26,6 +26,8 @@ pub mod scrub;
 mod store;
 mod suspend;
 mod table;
+#[cfg(any(test, feature = "trial"))]
+pub mod trial;
 mod worker;
 
 pub use worker::{Settings, run};

@@ -64,6 +64,14 @@ pub struct Context {
     pub devices: Vec<u32>,
 }
 
+impl Context {
+    /// Whether two names are of one context. Objects of several may be of several vendors, whose drivers take each
+    /// other's for their own.
+    pub fn is(&self, other: &Context) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
 pub struct Queue {
     pub live: Live,
     pub context: Arc<Context>,
@@ -142,6 +150,8 @@ pub struct Program {
     pub origin: Origin,
     pub made: Mutex<Made>,
     pub constants: Mutex<Vec<(u32, Vec<u8>)>>,
+    /// Held while it is built, and while its binaries are fetched, which must not grow meanwhile.
+    pub building: Mutex<()>,
 }
 
 /// A kernel's argument as it was last set. It keeps no object alive, as in the driver; so before a launch each is
@@ -154,7 +164,23 @@ pub enum Kept {
     Sampler(Weak<Sampler>),
 }
 
+/// An argument's object, kept alive.
+pub enum Held {
+    Nothing,
+    Memory { _held: Arc<Memory> },
+    Sampler { _held: Arc<Sampler> },
+}
+
 impl Kept {
+    /// Keeps what it names alive; none if that is gone.
+    pub fn hold(&self) -> Option<Held> {
+        match self {
+            Kept::Bytes(_) | Kept::Local(_) | Kept::Memory(None) => Some(Held::Nothing),
+            Kept::Memory(Some(memory)) => memory.upgrade().map(|_held| Held::Memory { _held }),
+            Kept::Sampler(sampler) => sampler.upgrade().map(|_held| Held::Sampler { _held }),
+        }
+    }
+
     pub fn is_there(&self) -> bool {
         match self {
             Kept::Bytes(_) | Kept::Local(_) | Kept::Memory(None) => true,
@@ -178,6 +204,8 @@ pub struct Event {
     /// What an event without a handle says.
     pub status: AtomicI32,
     pub queue: Option<Arc<Queue>>,
+    /// None where not even the queue was known.
+    pub context: Option<Arc<Context>>,
     pub user: bool,
     /// A user event nobody has set yet.
     pub open: AtomicBool,
@@ -186,14 +214,26 @@ pub struct Event {
 }
 
 impl Event {
+    /// The event of a command.
     pub fn new(handle: Handle, queue: Option<Arc<Queue>>) -> Event {
         Event {
             live: Live::new(handle, cl().release_event),
             status: AtomicI32::new(0),
-            user: queue.is_none(),
-            open: AtomicBool::new(queue.is_none() && !handle.is_null()),
+            context: queue.as_ref().map(|queue| queue.context.clone()),
+            user: false,
+            open: AtomicBool::new(false),
             queue,
             profile: Mutex::new(None),
+        }
+    }
+
+    /// One the tenant sets itself.
+    pub fn user(handle: Handle, context: Arc<Context>) -> Event {
+        Event {
+            context: Some(context),
+            user: true,
+            open: AtomicBool::new(true),
+            ..Event::new(handle, None)
         }
     }
 

@@ -17,6 +17,13 @@ pub const OBJECTS_MOST: u32 = 1 << 20;
 #[derive(Default)]
 pub struct Table(Mutex<Vec<Option<(u32, Object)>>>);
 
+fn is_free(table: &[Option<(u32, Object)>], id: Id) -> Result<(), Fault> {
+    if id.place >= OBJECTS_MOST || table.get(id.place as usize).is_some_and(Option::is_some) {
+        return Err(Fault::Broken);
+    }
+    Ok(())
+}
+
 macro_rules! finders {
     ($($name:ident $kind:ident $code:ident;)*) => {$(
         pub fn $name(&self, id: Id) -> Result<Arc<$kind>, Fault> {
@@ -31,17 +38,13 @@ macro_rules! finders {
 impl Table {
     /// Whether an object may be put at `id`: the place is within bounds and free.
     pub fn free(&self, id: Id) -> Result<(), Fault> {
-        let table = lock(&self.0);
-        if id.place >= OBJECTS_MOST || table.get(id.place as usize).is_some_and(Option::is_some) {
-            return Err(Fault::Broken);
-        }
-        Ok(())
+        is_free(&lock(&self.0), id)
     }
 
-    /// Puts an object at a place checked to be free.
+    /// Puts an object at a place that is free; a helper may have put another there since that was asked.
     pub fn put(&self, id: Id, object: Object) -> Result<(), Fault> {
-        self.free(id)?;
         let mut table = lock(&self.0);
+        is_free(&table, id)?;
         let place = id.place as usize;
         if table.len() <= place {
             table.resize_with((place + 1).next_power_of_two(), || None);

@@ -36,6 +36,18 @@ pub struct World {
 }
 
 impl World {
+    pub fn new(bulk_most: u64, spill: Option<PathBuf>) -> World {
+        World {
+            running: RwLock::new(()),
+            suspended: AtomicBool::new(false),
+            resumed: Default::default(),
+            living: Mutex::default(),
+            bulk_used: AtomicU64::new(0),
+            bulk_most,
+            spill,
+        }
+    }
+
     /// Waits until calls may go to the driver. None: the caller's connection ended meanwhile.
     pub fn enter(&self, here: &Connection) -> Option<RwLockReadGuard<'_, ()>> {
         loop {
@@ -87,15 +99,7 @@ const CONNECTIONS_MOST: usize = 256;
 pub fn run(settings: Settings) -> Result<(), String> {
     print::capture().map_err(|error| error.to_string())?;
     driver::open()?;
-    let world = Arc::new(World {
-        running: RwLock::new(()),
-        suspended: AtomicBool::new(false),
-        resumed: Default::default(),
-        living: Mutex::default(),
-        bulk_used: AtomicU64::new(0),
-        bulk_most: settings.bulk_bytes,
-        spill: settings.spill,
-    });
+    let world = Arc::new(World::new(settings.bulk_bytes, settings.spill));
     if let Some(listener) = settings.control {
         let world = world.clone();
         std::thread::Builder::new()

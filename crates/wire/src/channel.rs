@@ -144,6 +144,11 @@ impl TenantSide {
         true
     }
 
+    /// Whether the reply to a call is there.
+    pub fn is_answered(&self, slot: u32, sequence: u32) -> bool {
+        Slot::new(REPLIES, slot).is_done(&self.shared, sequence)
+    }
+
     pub fn reply(&self, slot: u32) -> (i32, Vec<u8>) {
         Slot::new(REPLIES, slot).reply(&self.shared)
     }

@@ -175,7 +175,8 @@ impl Shared {
         let Some(to) = self.part(at, bytes.len() as u64) else {
             return false;
         };
-        // SAFETY: room for the bytes, as just checked; private memory does not overlap the mapping.
+        // SAFETY: room for the bytes, as just checked; private memory does not overlap the mapping. The other side may
+        // write there at the same time: then it spoils its own bytes, for nothing is read back through this.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
         true
     }

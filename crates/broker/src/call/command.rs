@@ -7,11 +7,12 @@ use tenure_wire::{Frame, Id, Order};
 
 use super::{Answer, DONE, Done, Here};
 use crate::abi::{
-    EXEC_STATUS_ERROR_IN_WAIT_LIST, Handle, INVALID_EVENT_WAIT_LIST, OUT_OF_RESOURCES, SUCCESS,
+    EXEC_STATUS_ERROR_IN_WAIT_LIST, Handle, INVALID_CONTEXT, INVALID_EVENT_WAIT_LIST, OUT_OF_RESOURCES,
+    SUCCESS,
 };
 use crate::driver::cl;
 use crate::fault::{Fault, checked};
-use crate::object::{Event, Live, Object, Queue};
+use crate::object::{Context, Event, Live, Object, Queue};
 use crate::print;
 
 /// When a command with a reply is answered.
@@ -22,7 +23,7 @@ pub enum Answered {
 }
 
 /// The handles of what a command waits for. Events that ended are left out; one that failed fails the command.
-fn waits(here: Here<'_>, ids: &[Id]) -> Result<Vec<Handle>, Fault> {
+fn waits(here: Here<'_>, context: &Context, ids: &[Id]) -> Result<Vec<Handle>, Fault> {
     let mut handles = Vec::with_capacity(ids.len());
     for id in ids {
         let event = here
@@ -30,7 +31,12 @@ fn waits(here: Here<'_>, ids: &[Id]) -> Result<Vec<Handle>, Fault> {
             .event(*id)
             .map_err(|_| Fault::Code(INVALID_EVENT_WAIT_LIST))?;
         match event.live.get() {
-            handle if !handle.is_null() => handles.push(handle),
+            handle if !handle.is_null() => {
+                if !event.context.as_ref().is_some_and(|own| own.is(context)) {
+                    return Err(Fault::Code(INVALID_CONTEXT));
+                }
+                handles.push(handle);
+            }
             _ if event.status.load(SeqCst) < 0 => return Err(Fault::Code(EXEC_STATUS_ERROR_IN_WAIT_LIST)),
             _ => {}
         }
@@ -41,16 +47,20 @@ fn waits(here: Here<'_>, ids: &[Id]) -> Result<Vec<Handle>, Fault> {
 /// What a command gets beside its own arguments: queue, whether to block, wait list, place for the event.
 pub type Given = (Handle, u32, u32, *const Handle, *mut Handle);
 
-/// Brings a command to the driver. `call` is the driver's function.
+/// Brings a command to the driver. `of` are the contexts of what it uses; `call` is the driver's function.
 pub fn command(
     here: Here<'_>,
     frame: Frame,
     order: &Order,
     answered: Answered,
+    of: &[&Context],
     call: impl FnOnce(Given) -> i32,
 ) -> Done {
     let queue = here.table.queue(order.queue)?;
-    let waits = waits(here, &order.waits)?;
+    if of.iter().any(|context| !context.is(&queue.context)) {
+        return Err(Fault::Code(INVALID_CONTEXT));
+    }
+    let waits = waits(here, &queue.context, &order.waits)?;
     if !order.event.is_none() {
         here.table.free(order.event)?;
     }
@@ -147,7 +157,7 @@ pub fn finish(here: Here<'_>, frame: Frame, queue: Id) -> Done {
 }
 
 pub fn marker(here: Here<'_>, frame: Frame, order: &Order) -> Done {
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    command(here, frame, order, Answered::WhenGiven, &[], |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: live handles of the table; the list lives for the call.
         unsafe { (cl().marker)(queue, count, waits, event) }
@@ -155,7 +165,7 @@ pub fn marker(here: Here<'_>, frame: Frame, order: &Order) -> Done {
 }
 
 pub fn barrier(here: Here<'_>, frame: Frame, order: &Order) -> Done {
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    command(here, frame, order, Answered::WhenGiven, &[], |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: as above.
         unsafe { (cl().barrier)(queue, count, waits, event) }

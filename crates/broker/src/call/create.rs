@@ -38,6 +38,21 @@ pub fn device_handle(number: u32) -> Result<Handle, Fault> {
         .ok_or(Fault::Code(INVALID_DEVICE))
 }
 
+/// The driver's handles of devices that are a context's.
+pub fn own_device_handles(context: &Context, numbers: &[u32]) -> Result<Vec<Handle>, Fault> {
+    numbers
+        .iter()
+        .map(|number| own_device_handle(context, *number))
+        .collect()
+}
+
+pub fn own_device_handle(context: &Context, number: u32) -> Result<Handle, Fault> {
+    match context.devices.contains(&number) {
+        true => device_handle(number),
+        false => Err(Fault::Code(INVALID_DEVICE)),
+    }
+}
+
 pub fn context(here: Here<'_>, id: Id, devices: Vec<u32>) -> Done {
     here.table.free(id)?;
     let live = Live::new(make_context(&devices)?, cl().release_context);
@@ -51,8 +66,12 @@ pub fn make_context(devices: &[u32]) -> Result<Handle, Fault> {
         return Err(Fault::Code(INVALID_VALUE));
     }
     let handles = device_handles(devices)?;
-    let platform = driver().platforms[driver().devices[devices[0] as usize].platform as usize];
-    let properties = [0x1084, platform as isize, 0];
+    let platform_of = |device: u32| driver().devices[device as usize].platform;
+    let platform = platform_of(devices[0]);
+    if devices.iter().any(|device| platform_of(*device) != platform) {
+        return Err(Fault::Code(INVALID_DEVICE));
+    }
+    let properties = [0x1084, driver().platforms[platform as usize] as isize, 0];
     // SAFETY: lists of the lengths said, alive for the call.
     made(|code| unsafe {
         (cl().create_context)(
@@ -88,7 +107,7 @@ pub fn make_queue(context: &Context, device: u32, properties: u64, extra: &[u64]
     if properties & !(QUEUE_OUT_OF_ORDER | QUEUE_PROFILING) != 0 || !extra.is_empty() {
         return Err(Fault::Code(INVALID_VALUE));
     }
-    let handle = device_handle(device)?;
+    let handle = own_device_handle(context, device)?;
     let of = context.live.get();
     let version = driver().versions[driver().devices[device as usize].platform as usize];
     if version < (2, 0) {

@@ -10,7 +10,7 @@ use super::command::answer_later;
 use super::create::made;
 use super::{Answer, DONE, Done, Here};
 use crate::abi::{
-    COMPLETE, EVENT_EXECUTION_STATUS, EXEC_STATUS_ERROR_IN_WAIT_LIST, Handle, INVALID_EVENT,
+    COMPLETE, EVENT_EXECUTION_STATUS, EXEC_STATUS_ERROR_IN_WAIT_LIST, Handle, INVALID_CONTEXT, INVALID_EVENT,
     INVALID_OPERATION, INVALID_VALUE, OUT_OF_RESOURCES, SUCCESS,
 };
 use crate::connection::Connection;
@@ -27,7 +27,7 @@ pub fn user(here: Here<'_>, id: Id, context: Id) -> Done {
     let context = here.table.context(context)?;
     // SAFETY: a live context.
     let handle = made(|code| unsafe { (cl().create_user_event)(context.live.get(), code) })?;
-    let event = Event::new(handle, None);
+    let event = Event::user(handle, context);
     here.open_events.fetch_add(1, SeqCst);
     here.table.put(id, Object::Event(Arc::new(event)))?;
     Ok(DONE)
@@ -65,6 +65,12 @@ pub fn wait(here: Here<'_>, frame: Frame, ids: &[Id]) -> Done {
         .iter()
         .map(|id| here.table.event(*id))
         .collect::<Result<Vec<_>, _>>()?;
+    let mut contexts = events.iter().filter_map(|event| event.context.as_ref());
+    if let Some(first) = contexts.next()
+        && contexts.any(|other| !other.is(first))
+    {
+        return Err(Fault::Code(INVALID_CONTEXT));
+    }
     let mut code = SUCCESS;
     let mut held = Vec::new();
     for event in &events {

@@ -10,8 +10,9 @@ use super::create::{HOST_FLAGS, made, range};
 use super::transfer::sizes;
 use super::{Answer, Done, Here};
 use crate::abi::{
-    Handle, INVALID_HOST_PTR, INVALID_IMAGE_DESCRIPTOR, INVALID_IMAGE_FORMAT_DESCRIPTOR, INVALID_MEM_OBJECT,
-    INVALID_VALUE, MEM_COPY_HOST_PTR,
+    Handle, IMAGE_FORMAT_MISMATCH, INVALID_CONTEXT, INVALID_HOST_PTR, INVALID_IMAGE_DESCRIPTOR,
+    INVALID_IMAGE_FORMAT_DESCRIPTOR, INVALID_MEM_OBJECT, INVALID_VALUE, MEM_COPY_HOST_PTR,
+    MEM_OBJECT_IMAGE1D_BUFFER, MEM_OBJECT_IMAGE2D,
 };
 use crate::driver::cl;
 use crate::fault::{Fault, checked};
@@ -59,16 +60,11 @@ pub fn create(
         return Err(wrong);
     }
     if let Some(of) = &of {
-        let row = if shape[5] == 0 {
-            sides[0].checked_mul(element)
-        } else {
-            Some(shape[5])
-        };
-        let reach = row.and_then(|row| row.checked_mul(sides[1]));
-        if of.image().is_none() && reach.is_none_or(|reach| reach > of.bytes) {
-            return Err(wrong);
+        if !of.context.is(&context) {
+            return Err(Fault::Code(INVALID_CONTEXT));
         }
-    } else if shape[5] != 0 || shape[6] != 0 {
+        seen_as(of, &shape, &sides, element)?;
+    } else if shape[0] == MEM_OBJECT_IMAGE1D_BUFFER || shape[5] != 0 || shape[6] != 0 {
         return Err(wrong);
     }
     let first = match from {
@@ -96,6 +92,34 @@ pub fn create(
     let mut reply = Vec::new();
     element.put(&mut reply);
     Ok(Answer::Now(reply))
+}
+
+/// Whether memory may be seen as an image of this shape: all of the image lies within it.
+fn seen_as(of: &Memory, shape: &[u64; 9], sides: &[u64; 3], element: u64) -> Result<(), Fault> {
+    let [kind, .., row, slice, _, _] = *shape;
+    let fits = match of.image() {
+        // Through another format: pixel for pixel.
+        Some(image) => {
+            kind == MEM_OBJECT_IMAGE2D
+                && image.shape[0] == kind
+                && (image.sides, image.element) == (*sides, element)
+                && (row, slice) == (0, 0)
+        }
+        None => {
+            let packed = sides[0].checked_mul(element);
+            let row = if row == 0 { packed } else { Some(row) };
+            let reach = row.and_then(|row| row.checked_mul(sides[1]));
+            matches!(kind, MEM_OBJECT_IMAGE2D | MEM_OBJECT_IMAGE1D_BUFFER)
+                && slice == 0
+                && row >= packed
+                && reach.is_some_and(|reach| reach <= of.bytes)
+        }
+    };
+    if fits {
+        Ok(())
+    } else {
+        Err(Fault::Code(INVALID_IMAGE_DESCRIPTOR))
+    }
 }
 
 /// `first`: where the packed pixels lie, or null.
@@ -181,7 +205,8 @@ pub fn read(
     let image = region_of(here, image, &origin, &region, Some(to))?;
     let address = here.address(to)?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(here, frame, order, Answered::WhenEnded, |given| {
+    let of = [&*image.context];
+    command(here, frame, order, Answered::WhenEnded, &of, |given| {
         let (queue, blocks, count, waits, event) = given;
         // SAFETY: live handles; the region lies within the image, and packed within the span.
         unsafe {
@@ -214,7 +239,8 @@ pub fn write(
     let image = region_of(here, image, &origin, &region, Some(from))?;
     let address = here.address(from)?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    let of = [&*image.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: as in `read`.
         unsafe {
@@ -247,8 +273,13 @@ pub fn copy(
 ) -> Done {
     let from = region_of(here, from, &from_at, &region, None)?;
     let to = region_of(here, to, &to_at, &region, None)?;
+    let format = |memory: &Memory| memory.image().map(|image| (image.order, image.channel));
+    if format(&from) != format(&to) {
+        return Err(Fault::Code(IMAGE_FORMAT_MISMATCH));
+    }
     let (from_at, to_at, region) = (sizes(from_at), sizes(to_at), sizes(region));
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    let of = [&*from.context, &*to.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: live handles; both regions lie within their images.
         unsafe {
@@ -288,7 +319,8 @@ pub fn to_buffer(
     let to = here.table.memory(to)?;
     bytes_at(&from, &to, &region, at)?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    let of = [&*from.context, &*to.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: live handles; the region lies within the image and its bytes within the buffer.
         unsafe {
@@ -321,7 +353,8 @@ pub fn from_buffer(
     let to = region_of(here, to, &origin, &region, None)?;
     bytes_at(&to, &from, &region, at)?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    let of = [&*from.context, &*to.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: as in `to_buffer`.
         unsafe {
@@ -352,7 +385,8 @@ pub fn fill(
     let image = region_of(here, image, &origin, &region, None)?;
     let color: [u8; 16] = color.try_into().map_err(|_| Fault::Code(INVALID_VALUE))?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    let of = [&*image.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: live handles; the region lies within the image; a color has sixteen bytes, which the driver copies.
         unsafe {

@@ -5,10 +5,11 @@ use std::ffi::c_void;
 
 use tenure_wire::{Field, Id, REPLY_MOST, Span, Subject};
 
-use super::create::device_handle;
+use super::create::{device_handle, own_device_handle};
 use super::{Answer, Done, Here, event};
 use crate::abi::{
-    EVENT_EXECUTION_STATUS, Handle, INVALID_OPERATION, INVALID_VALUE, PROFILING_INFO_NOT_AVAILABLE,
+    EVENT_EXECUTION_STATUS, Handle, INVALID_MEM_OBJECT, INVALID_OPERATION, INVALID_VALUE,
+    PROFILING_INFO_NOT_AVAILABLE,
 };
 use crate::driver::{self, cl, driver};
 use crate::fault::{Fault, checked};
@@ -85,11 +86,16 @@ pub fn ask(
             )
         }
         Subject::Device => put(device_handle(device)?, cl().get_device_info),
-        Subject::Image => put(table.memory(object)?.live.get(), cl().get_image_info),
+        Subject::Image => {
+            let memory = table.memory(object)?;
+            memory.image().ok_or(Fault::Code(INVALID_MEM_OBJECT))?;
+            put(memory.live.get(), cl().get_image_info)
+        }
         Subject::Program => put(table.program(object)?.live.get(), cl().get_program_info),
         Subject::Kernel => put(table.kernel(object)?.live.get(), cl().get_kernel_info),
         Subject::Build => {
-            let (program, of) = (table.program(object)?, device_handle(device)?);
+            let program = table.program(object)?;
+            let of = own_device_handle(&program.context, device)?;
             // SAFETY: live handles; room for `size` bytes.
             driver::ask(|size, value, there| unsafe {
                 (cl().get_build_info)(program.live.get(), of, param, size, value, there)
@@ -103,14 +109,16 @@ pub fn ask(
             })
         }
         Subject::KernelOnDevice => {
-            let (kernel, of) = (table.kernel(object)?, device_handle(device)?);
+            let kernel = table.kernel(object)?;
+            let of = own_device_handle(&kernel.program.context, device)?;
             // SAFETY: as above.
             driver::ask(|size, value, there| unsafe {
                 (cl().get_kernel_work_group_info)(kernel.live.get(), of, param, size, value, there)
             })
         }
         Subject::SubGroup => {
-            let (kernel, of) = (table.kernel(object)?, device_handle(device)?);
+            let kernel = table.kernel(object)?;
+            let of = own_device_handle(&kernel.program.context, device)?;
             let version = driver().versions[driver().devices[device as usize].platform as usize];
             if version < (2, 1) || !input.len().is_multiple_of(size_of::<usize>()) || input.len() > 64 {
                 return Err(Fault::Code(INVALID_VALUE));

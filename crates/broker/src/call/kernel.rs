@@ -18,7 +18,7 @@ use crate::abi::{
 };
 use crate::driver::{ask, ask_number, cl};
 use crate::fault::{Fault, checked};
-use crate::object::{Kept, Kernel, Live, Object, Program, lock};
+use crate::object::{Context, Kept, Kernel, Live, Object, Program, lock};
 
 /// The most arguments of a kernel, and the most bytes of one.
 const ARGUMENTS_MOST: u32 = 1024;
@@ -84,12 +84,11 @@ fn could_be_address(bytes: &[u8]) -> bool {
     (1 << 32..1 << 48).contains(&number)
 }
 
-fn keep(here: Here<'_>, id: Id, program: Arc<Program>, handle: Handle) -> Result<Vec<ArgumentKind>, Fault> {
-    let live = Live::new(handle, cl().release_kernel);
-    let kinds = kinds(handle)?;
+fn keep(here: Here<'_>, id: Id, program: Arc<Program>, live: Live) -> Result<Vec<ArgumentKind>, Fault> {
+    let kinds = kinds(live.get())?;
     let name = ask(|size, value, there| {
         // SAFETY: a live kernel; room for `size` bytes.
-        unsafe { (cl().get_kernel_info)(handle, KERNEL_FUNCTION_NAME, size, value, there) }
+        unsafe { (cl().get_kernel_info)(live.get(), KERNEL_FUNCTION_NAME, size, value, there) }
     })
     .map_err(Fault::Code)?;
     let name: Vec<u8> = name.into_iter().take_while(|byte| *byte != 0).collect();
@@ -104,11 +103,15 @@ fn keep(here: Here<'_>, id: Id, program: Arc<Program>, handle: Handle) -> Result
     Ok(kinds)
 }
 
+fn owned(handle: Handle) -> Live {
+    Live::new(handle, cl().release_kernel)
+}
+
 pub fn create(here: Here<'_>, id: Id, program: Id, name: CString) -> Done {
     here.table.free(id)?;
     let program = here.table.program(program)?;
-    let handle = make(&program, &name)?;
-    let kinds = keep(here, id, program, handle)?;
+    let live = owned(make(&program, &name)?);
+    let kinds = keep(here, id, program, live)?;
     let mut reply = Vec::new();
     kinds.put(&mut reply);
     Ok(Answer::Now(reply))
@@ -139,11 +142,12 @@ pub fn create_all(here: Here<'_>, program: Id, ids: &[Id]) -> Done {
             &mut count,
         )
     })?;
-    handles.truncate(count as usize);
+    // All are ours from here on, also those behind one that cannot be kept.
+    let kernels: Vec<Live> = handles.into_iter().take(count as usize).map(owned).collect();
     let mut reply = Vec::new();
-    (handles.len() as u32).put(&mut reply);
-    for (handle, id) in handles.into_iter().zip(ids) {
-        keep(here, *id, program.clone(), handle)?.put(&mut reply);
+    (kernels.len() as u32).put(&mut reply);
+    for (live, id) in kernels.into_iter().zip(ids) {
+        keep(here, *id, program.clone(), live)?.put(&mut reply);
     }
     Ok(Answer::Now(reply))
 }
@@ -155,11 +159,18 @@ pub fn clone(here: Here<'_>, id: Id, kernel: Id) -> Done {
         return Err(Fault::Code(INVALID_OPERATION));
     }
     // SAFETY: a live kernel.
-    let handle = made(|code| unsafe { (cl().clone_kernel)(kernel.live.get(), code) })?;
-    keep(here, id, kernel.program.clone(), handle)?;
-    let copy = here.table.kernel(id)?;
-    let arguments = lock(&kernel.arguments).clone();
-    *lock(&copy.arguments) = arguments;
+    let live = owned(made(|code| unsafe {
+        (cl().clone_kernel)(kernel.live.get(), code)
+    })?);
+    // What the one takes the other takes; to try it again would set the arguments that were just copied.
+    let copy = Kernel {
+        live,
+        program: kernel.program.clone(),
+        name: kernel.name.clone(),
+        kinds: kernel.kinds.clone(),
+        arguments: Mutex::new(lock(&kernel.arguments).clone()),
+    };
+    here.table.put(id, Object::Kernel(Arc::new(copy)))?;
     Ok(DONE)
 }
 
@@ -169,14 +180,14 @@ pub fn argue(here: Here<'_>, kernel: Id, place: u32, value: Argument) -> Done {
         .kinds
         .get(place as usize)
         .ok_or(Fault::Code(INVALID_ARG_INDEX))?;
-    let kept = check(here, kind, value)?;
+    let kept = check(here, &kernel.program.context, kind, value)?;
     set(&kernel, place, &kept)?;
     lock(&kernel.arguments)[place as usize] = Some(kept);
     Ok(DONE)
 }
 
 /// Whether a value may stand where a kernel takes something of a kind.
-fn check(here: Here<'_>, kind: ArgumentKind, value: Argument) -> Result<Kept, Fault> {
+fn check(here: Here<'_>, context: &Context, kind: ArgumentKind, value: Argument) -> Result<Kept, Fault> {
     use ArgumentKind as K;
     match (kind, value) {
         (_, Argument::Bytes(bytes)) if bytes.is_empty() || bytes.len() > VALUE_MOST => {
@@ -189,6 +200,9 @@ fn check(here: Here<'_>, kind: ArgumentKind, value: Argument) -> Result<Kept, Fa
         (K::Buffer, Argument::Memory(id)) if id.is_none() => Ok(Kept::Memory(None)),
         (K::Buffer | K::Image | K::Unknown, Argument::Memory(id)) => {
             let memory = here.table.memory(id)?;
+            if !memory.context.is(context) {
+                return Err(Fault::Code(INVALID_MEM_OBJECT));
+            }
             let fits = match kind {
                 K::Buffer => memory.image().is_none(),
                 K::Image => memory.image().is_some(),
@@ -200,7 +214,11 @@ fn check(here: Here<'_>, kind: ArgumentKind, value: Argument) -> Result<Kept, Fa
             }
         }
         (K::Sampler | K::Unknown, Argument::Sampler(id)) => {
-            Ok(Kept::Sampler(Arc::downgrade(&here.table.sampler(id)?)))
+            let sampler = here.table.sampler(id)?;
+            match sampler.context.is(context) {
+                true => Ok(Kept::Sampler(Arc::downgrade(&sampler))),
+                false => Err(Fault::Code(INVALID_SAMPLER)),
+            }
         }
         _ => Err(Fault::Code(INVALID_ARG_VALUE)),
     }
@@ -237,14 +255,19 @@ pub fn launch(
     if !(1..=3).contains(&sides) {
         return Err(Fault::Code(INVALID_WORK_DIMENSION));
     }
-    let set = |kept: &Option<Kept>| kept.as_ref().is_some_and(Kept::is_there);
-    if !lock(&kernel.arguments).iter().all(set) {
+    // Held until the driver has taken the launch: whoever else looked at an object may let it go meanwhile.
+    let held: Option<Vec<_>> = lock(&kernel.arguments)
+        .iter()
+        .map(|kept| kept.as_ref()?.hold())
+        .collect();
+    let Some(_held) = held else {
         return Err(Fault::Code(INVALID_KERNEL_ARGS));
-    }
+    };
     let sizes = |sides: [u64; 3]| sides.map(|side| side as usize);
     let (offset, global, local) = (offset.map(sizes), sizes(global), local.map(sizes));
     let start = |list: &Option<[usize; 3]>| list.as_ref().map_or(std::ptr::null(), |list| list.as_ptr());
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    let of = [&*kernel.program.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: live handles; lists of three, of which the driver reads as many as there are sides.
         unsafe {

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use tenure_wire::{Field, Frame, Id, Span};
 
 use super::command::answer_later;
-use super::create::{device_handles, made};
+use super::create::{made, own_device_handles};
 use super::{Answer, DONE, Done, Here};
 use crate::abi::{
-    Handle, INVALID_OPERATION, INVALID_PROGRAM, INVALID_VALUE, OUT_OF_RESOURCES, PROGRAM_BINARIES,
-    PROGRAM_BINARY_SIZES, SUCCESS,
+    BUILD_PROGRAM_FAILURE, COMPILE_PROGRAM_FAILURE, Handle, INVALID_CONTEXT, INVALID_OPERATION,
+    INVALID_PROGRAM, INVALID_VALUE, OUT_OF_RESOURCES, PROGRAM_BINARIES, PROGRAM_BINARY_SIZES, SUCCESS,
 };
 use crate::driver::{ask, cl, driver};
 use crate::fault::{Fault, checked};
@@ -36,6 +36,7 @@ fn keep(here: Here<'_>, id: Id, context: Arc<Context>, handle: Handle, origin: O
         origin,
         made: Mutex::new(Made::Not),
         constants: Mutex::default(),
+        building: Mutex::default(),
     };
     here.table.put(id, Object::Program(Arc::new(program)))
 }
@@ -58,7 +59,7 @@ pub fn make(context: &Context, origin: &Origin) -> Result<Handle, Fault> {
             made(|code| unsafe { (cl().create_program_with_source)(of, 1, &start, &length, code) })
         }
         Origin::Binary(devices, binaries) => {
-            let handles = device_handles(devices)?;
+            let handles = own_device_handles(context, devices)?;
             if handles.len() != binaries.len() || handles.is_empty() || binaries.iter().any(Vec::is_empty) {
                 return Err(Fault::Code(INVALID_VALUE));
             }
@@ -88,7 +89,7 @@ pub fn make(context: &Context, origin: &Origin) -> Result<Handle, Fault> {
             })
         }
         Origin::BuiltIn(devices, names) => {
-            let handles = device_handles(devices)?;
+            let handles = own_device_handles(context, devices)?;
             // SAFETY: a list of the length said and a C string.
             made(|code| unsafe {
                 (cl().create_program_with_built_in_kernels)(
@@ -101,7 +102,7 @@ pub fn make(context: &Context, origin: &Origin) -> Result<Handle, Fault> {
             })
         }
         Origin::Linked(devices, options, programs) => {
-            let handles = device_handles(devices)?;
+            let handles = own_device_handles(context, devices)?;
             let parts: Vec<Handle> = programs.iter().map(|program| program.live.get()).collect();
             // SAFETY: lists of the lengths said and a C string.
             made(|code| unsafe {
@@ -189,25 +190,34 @@ fn with_argument_facts(program: &Program, options: &CString) -> CString {
     CString::new(all).unwrap_or_else(|_| options.clone())
 }
 
+/// Whether a program is now what an attempt made of it, well or badly; where the driver refused even to try (it has
+/// kernels, say), it is what it was.
+fn was_tried(code: i32) -> bool {
+    matches!(code, SUCCESS | BUILD_PROGRAM_FAILURE | COMPILE_PROGRAM_FAILURE)
+}
+
 pub fn build(here: Here<'_>, frame: Frame, id: Id, devices: Vec<u32>, options: CString) -> Done {
     bounded(&options)?;
     let program = here.table.program(id)?;
-    device_handles(&devices)?;
+    own_device_handles(&program.context, &devices)?;
     let connection = here.clone();
     answer_later(here, frame, move || {
         let Some(_running) = connection.world.enter(&connection) else {
             return OUT_OF_RESOURCES;
         };
         let code = make_built(&program, &devices, &options);
-        *lock(&program.made) = Made::Built(devices, options);
+        if was_tried(code) {
+            *lock(&program.made) = Made::Built(devices, options);
+        }
         code
     })
 }
 
 pub fn make_built(program: &Program, devices: &[u32], options: &CString) -> i32 {
-    let Ok(handles) = device_handles(devices) else {
+    let Ok(handles) = own_device_handles(&program.context, devices) else {
         return INVALID_VALUE;
     };
+    let _building = lock(&program.building);
     let options = with_argument_facts(program, options);
     // SAFETY: a live program; a list of the length said and a C string; no callback.
     unsafe {
@@ -236,11 +246,14 @@ pub fn compile(
         return Err(Fault::Code(INVALID_VALUE));
     }
     let program = here.table.program(id)?;
-    device_handles(&devices)?;
+    own_device_handles(&program.context, &devices)?;
     let headers = headers
         .iter()
         .map(|id| here.table.program(*id))
         .collect::<Result<Vec<_>, _>>()?;
+    if headers.iter().any(|header| !header.context.is(&program.context)) {
+        return Err(Fault::Code(INVALID_CONTEXT));
+    }
     let headers: Vec<(CString, Arc<Program>)> = names.into_iter().zip(headers).collect();
     let connection = here.clone();
     answer_later(here, frame, move || {
@@ -248,7 +261,9 @@ pub fn compile(
             return OUT_OF_RESOURCES;
         };
         let code = make_compiled(&program, &devices, &options, &headers);
-        *lock(&program.made) = Made::Compiled(devices, options, headers);
+        if was_tried(code) {
+            *lock(&program.made) = Made::Compiled(devices, options, headers);
+        }
         code
     })
 }
@@ -259,9 +274,10 @@ pub fn make_compiled(
     options: &CString,
     headers: &[(CString, Arc<Program>)],
 ) -> i32 {
-    let Ok(handles) = device_handles(devices) else {
+    let Ok(handles) = own_device_handles(&program.context, devices) else {
         return INVALID_VALUE;
     };
+    let _building = lock(&program.building);
     let options = with_argument_facts(program, options);
     let names: Vec<*const c_char> = headers.iter().map(|(name, _)| name.as_ptr()).collect();
     let included: Vec<Handle> = headers.iter().map(|(_, header)| header.live.get()).collect();
@@ -300,11 +316,14 @@ pub fn link(
         return Err(Fault::Code(INVALID_VALUE));
     }
     let context = here.table.context(context)?;
-    device_handles(&devices)?;
+    own_device_handles(&context, &devices)?;
     let programs = programs
         .iter()
         .map(|id| here.table.program(*id))
         .collect::<Result<Vec<_>, _>>()?;
+    if programs.iter().any(|program| !program.context.is(&context)) {
+        return Err(Fault::Code(INVALID_CONTEXT));
+    }
     let connection = here.clone();
     answer_later(here, frame, move || {
         let Some(_running) = connection.world.enter(&connection) else {
@@ -341,19 +360,22 @@ pub fn set_constant(program: &Program, number: u32, value: &[u8]) -> Result<(), 
 
 /// All binaries of a program, in the driver's order of devices.
 pub fn all_binaries(program: &Program) -> Result<Vec<Vec<u8>>, Fault> {
+    let _building = lock(&program.building);
     let lengths = ask(|size, value, there| {
         // SAFETY: a live program; room for `size` bytes.
         unsafe { (cl().get_program_info)(program.live.get(), PROGRAM_BINARY_SIZES, size, value, there) }
     })
     .map_err(Fault::Code)?;
-    let mut binaries: Vec<Vec<u8>> = lengths
+    let mut lengths = lengths
         .chunks_exact(size_of::<usize>())
-        .map(|word| {
-            vec![0; usize::from_ne_bytes(word.try_into().unwrap_or_default()).min(BINARY_MOST as usize)]
-        })
-        .collect();
+        .map(|word| usize::from_ne_bytes(word.try_into().unwrap_or_default()));
+    // The driver is told where each begins, not how much room there is.
+    if lengths.clone().any(|length| length as u64 > BINARY_MOST) {
+        return Err(Fault::Code(OUT_OF_RESOURCES));
+    }
+    let mut binaries: Vec<Vec<u8>> = lengths.by_ref().map(|length| vec![0; length]).collect();
     let mut starts: Vec<*mut u8> = binaries.iter_mut().map(|binary| binary.as_mut_ptr()).collect();
-    // SAFETY: as many places as the program has devices, each with room for its binary.
+    // SAFETY: as many places as the program has devices, each with room for its binary, which nothing builds anew now.
     checked(unsafe {
         (cl().get_program_info)(
             program.live.get(),

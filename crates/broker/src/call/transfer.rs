@@ -10,7 +10,7 @@ use crate::abi::{Handle, INVALID_MEM_OBJECT, INVALID_VALUE};
 use crate::driver::cl;
 use crate::fault::Fault;
 use crate::format::rect_reach;
-use crate::object::Memory;
+use crate::object::{Context, Memory};
 
 const NO_ORIGIN: [usize; 3] = [0; 3];
 
@@ -22,7 +22,8 @@ pub fn read(here: Here<'_>, frame: Frame, order: &Order, buffer: Id, at: u64, to
     let buffer = here.table.memory(buffer)?;
     range(&buffer, at, to.bytes)?;
     let address = here.address(to)?;
-    command(here, frame, order, Answered::WhenEnded, |given| {
+    let of = [&*buffer.context];
+    command(here, frame, order, Answered::WhenEnded, &of, |given| {
         let (queue, blocks, count, waits, event) = given;
         // SAFETY: live handles; the range lies within the buffer and the span within its region, which stays mapped
         // until the queue's commands have ended.
@@ -46,7 +47,8 @@ pub fn write(here: Here<'_>, frame: Frame, order: &Order, buffer: Id, at: u64, f
     let buffer = here.table.memory(buffer)?;
     range(&buffer, at, from.bytes)?;
     let address = here.address(from)?;
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    let of = [&*buffer.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: as in `read`.
         unsafe {
@@ -100,7 +102,8 @@ pub fn read_rect(
     block(&buffer, &origin, &region, row, slice, Some(to))?;
     let address = here.address(to)?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(here, frame, order, Answered::WhenEnded, |given| {
+    let of = [&*buffer.context];
+    command(here, frame, order, Answered::WhenEnded, &of, |given| {
         let (queue, blocks, count, waits, event) = given;
         // SAFETY: live handles; the block lies within the buffer, and packed within the span.
         unsafe {
@@ -139,7 +142,8 @@ pub fn write_rect(
     block(&buffer, &origin, &region, row, slice, Some(from))?;
     let address = here.address(from)?;
     let (origin, region) = (sizes(origin), sizes(region));
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    let of = [&*buffer.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: as in `read_rect`.
         unsafe {
@@ -176,7 +180,8 @@ pub fn copy(
     let (from, to) = (here.table.memory(from)?, here.table.memory(to)?);
     range(&from, from_at, bytes)?;
     range(&to, to_at, bytes)?;
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    let of = [&*from.context, &*to.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: live handles; both ranges lie within their buffers.
         unsafe {
@@ -210,7 +215,8 @@ pub fn copy_rect(
     block(&from, &from_at, &region, pitches[0], pitches[1], None)?;
     block(&to, &to_at, &region, pitches[2], pitches[3], None)?;
     let (from_at, to_at, region) = (sizes(from_at), sizes(to_at), sizes(region));
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    let of = [&*from.context, &*to.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: live handles; both blocks lie within their buffers.
         unsafe {
@@ -249,7 +255,8 @@ pub fn fill(
     if !known || !at.is_multiple_of(length) || !bytes.is_multiple_of(length) {
         return Err(Fault::Code(INVALID_VALUE));
     }
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    let of = [&*buffer.context];
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: live handles; the range lies within the buffer; the driver copies the pattern.
         unsafe {
@@ -277,7 +284,8 @@ pub fn migrate(here: Here<'_>, frame: Frame, order: &Order, objects: &[Id], flag
     if handles.is_empty() {
         return Err(Fault::Code(INVALID_VALUE));
     }
-    command(here, frame, order, Answered::WhenGiven, |given| {
+    let of: Vec<&Context> = objects.iter().map(|object| &*object.context).collect();
+    command(here, frame, order, Answered::WhenGiven, &of, |given| {
         let (queue, _, count, waits, event) = given;
         // SAFETY: live handles in a list of the length said.
         unsafe {

@@ -14,6 +14,7 @@ use tenure_limits::{Counter, Device, SliceReading, SliceSpec};
 pub enum Vendor {
     Pocl,
     Intel,
+    Rusticl,
 }
 
 impl Vendor {
@@ -22,6 +23,7 @@ impl Vendor {
         let name = match self {
             Vendor::Pocl => "pocl",
             Vendor::Intel => "intel",
+            Vendor::Rusticl => "rusticl",
         };
         let vendors = opencl_dir().join("vendors").join(name);
         assert!(vendors.is_dir(), "{name}: scripts/setup-devices installs it");
@@ -33,8 +35,14 @@ impl Vendor {
                 Path::new(env!("CARGO_TARGET_TMPDIR")).join("pocl"),
             )
             .env("OCL_ICD_VENDORS", vendors);
-        if self == Vendor::Intel {
-            command.env("LD_LIBRARY_PATH", opencl_dir().join("venv/lib"));
+        match self {
+            Vendor::Pocl => {}
+            Vendor::Intel => {
+                command.env("LD_LIBRARY_PATH", opencl_dir().join("venv/lib"));
+            }
+            Vendor::Rusticl => {
+                command.env("RUSTICL_ENABLE", "llvmpipe");
+            }
         }
     }
 }
@@ -57,6 +65,14 @@ pub fn library(name: &str) -> PathBuf {
         .max();
     let newest = newest.unwrap_or_else(|| panic!("{name} stands beside the test"));
     newest.1.canonicalize().unwrap()
+}
+
+/// The worker's program; another build of it where one is named, as `scripts/sanitize` does.
+pub fn worker() -> PathBuf {
+    match std::env::var_os("TENURE_TEST_WORKER") {
+        Some(program) => program.into(),
+        None => env!("CARGO_BIN_EXE_tenure-broker").into(),
+    }
 }
 
 /// The descriptor a worker inherits its listening socket under.
@@ -139,7 +155,7 @@ impl Bench {
         let _ = std::fs::remove_file(&control);
         let listener = tenure_wire::Listener::bind(&socket).unwrap();
         let inherited = listener.as_fd().as_raw_fd();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tenure-broker"));
+        let mut command = Command::new(worker());
         self.vendor.prepare(&mut command);
         // SAFETY: one system call between fork and exec.
         unsafe {

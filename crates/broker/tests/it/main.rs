@@ -1,5 +1,5 @@
-//! Programs through the broker on real OpenCL implementations: PoCL always, Intel's CPU runtime where
-//! `scripts/setup-devices` has put it.
+//! Programs through the broker on real OpenCL implementations, put there by `scripts/setup-devices`: PoCL always, Intel's
+//! CPU runtime nearly always, and rusticl for what it runs without a broker.
 
 // `call!` exists to call C functions on values the tests made.
 #![allow(clippy::macro_metavars_in_unsafe)]

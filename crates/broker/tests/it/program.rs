@@ -65,6 +65,11 @@ fn clinfo_shows_the_slice_on_intel() {
     clinfo(Vendor::Intel);
 }
 
+#[test]
+fn clinfo_shows_the_slice_on_rusticl() {
+    clinfo(Vendor::Rusticl);
+}
+
 fn clpeak(vendor: Vendor) {
     let _turn = turn();
     let bench = Bench::on(vendor, &[spec(1, 64)]);
@@ -176,6 +181,11 @@ fn ffmpeg_filters_byte_for_byte_on_intel() {
     ffmpeg(Vendor::Intel);
 }
 
+#[test]
+fn ffmpeg_filters_byte_for_byte_on_rusticl() {
+    ffmpeg(Vendor::Rusticl);
+}
+
 fn python(vendor: Vendor, source: &str, expected: &[&str]) {
     let _turn = turn();
     let bench = Bench::on(vendor, &[spec(1, 512)]);
@@ -227,6 +237,7 @@ fn pyopencl_sees_the_slice_and_raises_its_own_error() {
     ];
     python(Vendor::Pocl, PYOPENCL, &expected);
     python(Vendor::Intel, PYOPENCL, &expected);
+    python(Vendor::Rusticl, PYOPENCL, &expected);
 }
 
 const TINYGRAD: &str = "

@@ -1,10 +1,10 @@
 //! `tenure-bench share` and `tenure-bench guard`: programs on slices of this machine's OpenCL device, as the agent
-//! starts them, and the same program bare.
+//! starts them, guarded or brokered, and the same program bare.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use tenure_limits::{Counter, Device, SliceSpec};
@@ -112,7 +112,7 @@ pub fn share(weights: &[u32], seconds: u64, micros: u64, json: bool) -> anyhow::
     // Programs that started early ran alone until the last was there.
     std::thread::sleep(Duration::from_millis(500));
     let before = read()?;
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     std::thread::sleep(Duration::from_secs(seconds));
     let (after, took) = (read()?, begun.elapsed());
     let used: Vec<u64> = before
@@ -147,15 +147,70 @@ pub fn share(weights: &[u32], seconds: u64, micros: u64, json: bool) -> anyhow::
     Ok(())
 }
 
-/// What the guard adds to a call.
-pub fn guard() -> anyhow::Result<()> {
-    let page = Page::new(&[slice(1, 500)])?;
-    let costs = |guarded: bool| -> anyhow::Result<Vec<(String, f64)>> {
-        let mut command = Command::new(workload());
-        if guarded {
-            page.guard(&mut command, 1);
+/// The three ways a program reaches a device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Bare,
+    Guarded,
+    Brokered,
+}
+
+/// A slice's worker, and what a program needs to find it and no driver.
+struct Broker {
+    _worker: Running,
+    socket: PathBuf,
+    vendors: PathBuf,
+}
+
+impl Broker {
+    fn start(page: &Page, slice: u64) -> anyhow::Result<Broker> {
+        let dir = page.path.parent().context("the page's directory")?;
+        let (socket, vendors) = (dir.join("broker.sock"), dir.join("vendors"));
+        std::fs::create_dir(&vendors)?;
+        let library = program("libtenure_remote.so").display().to_string();
+        std::fs::write(vendors.join("tenure.icd"), library)?;
+        let mut command = Command::new(program("tenure-broker"));
+        page.guard(&mut command, slice);
+        let worker = command.arg("--listen").arg(&socket).stdin(Stdio::null()).spawn();
+        let mut worker = Running(worker.context("start the worker")?);
+        let begun = Instant::now();
+        while !socket.exists() {
+            let ended = worker.0.try_wait()?;
+            ensure!(ended.is_none(), "the worker ended: {ended:?}");
+            ensure!(
+                begun.elapsed() < Duration::from_secs(20),
+                "the worker does not listen"
+            );
+            std::thread::sleep(Duration::from_millis(5));
         }
-        let output = command.arg("cost").output().context("run the workload")?;
+        Ok(Broker {
+            _worker: worker,
+            socket,
+            vendors,
+        })
+    }
+
+    fn command(&self, way: Way, page: &Page, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        match way {
+            Way::Bare => {}
+            Way::Guarded => page.guard(&mut command, 1),
+            Way::Brokered => {
+                command
+                    .env("OCL_ICD_VENDORS", &self.vendors)
+                    .env("TENURE_BROKER_SOCKET", &self.socket);
+            }
+        }
+        command
+    }
+}
+
+/// What each call costs, in nanoseconds.
+struct Costs(Vec<(String, f64)>);
+
+impl Costs {
+    fn of(mut workload: Command) -> anyhow::Result<Costs> {
+        let output = workload.arg("cost").output().context("run the workload")?;
         ensure!(
             output.status.success(),
             "the workload failed: {}",
@@ -163,24 +218,139 @@ pub fn guard() -> anyhow::Result<()> {
         );
         let text = String::from_utf8(output.stdout)?;
         let lines = text.lines().filter_map(|line| line.split_once(' '));
-        lines
-            .map(|(word, value)| Ok((word.to_owned(), value.parse()?)))
-            .collect()
-    };
-    for ((call, bare), (_, guarded)) in costs(false)?.into_iter().zip(costs(true)?) {
+        let costs = lines.map(|(word, value)| Ok((word.to_owned(), value.parse()?)));
+        costs.collect::<anyhow::Result<_>>().map(Costs)
+    }
+
+    fn get(&self, word: &str) -> f64 {
+        let found = self.0.iter().find(|(name, _)| name == word);
+        found.map_or(f64::NAN, |(_, cost)| *cost)
+    }
+}
+
+/// What a call costs bare, guarded and brokered, side by side; and clpeak in so many pairs of bare and brokered.
+pub fn guard(pairs: usize) -> anyhow::Result<()> {
+    let page = Page::new(&[slice(1, 500)])?;
+    let broker = Broker::start(&page, 1)?;
+    let [bare, guarded, brokered] =
+        [Way::Bare, Way::Guarded, Way::Brokered].map(|way| Costs::of(broker.command(way, &page, workload())));
+    let (bare, guarded, brokered) = (bare?, guarded?, brokered?);
+    // What is measured for comparison and calls nothing.
+    let is_call = |word: &str| !word.starts_with("mem") && !word.ends_with("-64m");
+    for (call, bare) in bare.0.iter().filter(|(word, _)| is_call(word)) {
+        let (guarded, brokered) = (guarded.get(call), brokered.get(call));
         let goal = match call.as_str() {
             "enqueue" => Some(500.0),
             "allocate" => Some(200.0),
             _ => None,
         };
+        let how = format!("{bare:.0} bare, {guarded:.0} guarded; the least of many");
         figure(
             "guard",
             &format!("added to {call}"),
             guarded - bare,
             "ns",
             goal,
-            &format!("{bare:.0} bare, {guarded:.0} guarded; the least of many"),
+            &how,
         );
+        let goal = match call.as_str() {
+            "ask" => Some(5000.0),
+            "enqueue" => Some(1000.0),
+            _ => None,
+        };
+        let how = format!("{bare:.0} bare, {guarded:.0} guarded; the least of many");
+        figure("broker", &format!("{call} costs"), brokered, "ns", goal, &how);
+    }
+    for (way, costs) in [("bare", &bare), ("guarded", &guarded), ("brokered", &brokered)] {
+        for copy in ["write-64m", "read-64m"] {
+            figure(
+                "broker",
+                &format!("{copy} against memcpy, {way}"),
+                costs.get("memcpy-64m") / costs.get(copy) * 100.0,
+                "%",
+                (way == "brokered").then_some(80.0),
+                &format!("{:.1} ms", costs.get(copy) / 1e6),
+            );
+        }
+    }
+    if pairs > 0 {
+        for test in ["--compute-sp", "--global-bandwidth"] {
+            clpeak(&page, &broker, test, pairs)?;
+        }
     }
     Ok(())
+}
+
+/// The best of clpeak's figures of one kind.
+fn peak(mut clpeak: Command, test: &str) -> anyhow::Result<f64> {
+    let output = clpeak.arg(test).output().context("run clpeak")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(output.status.success(), "clpeak failed: {text}");
+    let figures = text
+        .lines()
+        .filter(|line| line.trim_start().starts_with("float"))
+        .filter_map(|line| line.split(':').nth(1)?.trim().parse::<f64>().ok());
+    Ok(figures.fold(0.0, f64::max))
+}
+
+/// clpeak bare and brokered in turns, so that what else the machine does falls on both; which comes first alternates.
+fn clpeak(page: &Page, broker: &Broker, test: &str, pairs: usize) -> anyhow::Result<()> {
+    let mut ratios = Vec::new();
+    for pair in 0..pairs {
+        let run = |way| peak(broker.command(way, page, "clpeak"), test);
+        let (bare, brokered) = match pair % 2 {
+            0 => (run(Way::Bare)?, run(Way::Brokered)?),
+            _ => {
+                let brokered = run(Way::Brokered)?;
+                (run(Way::Bare)?, brokered)
+            }
+        };
+        ensure!(bare > 0.0 && brokered > 0.0, "clpeak measured nothing");
+        ratios.push(brokered / bare);
+    }
+    let (mean, least, most) = interval(&ratios);
+    figure(
+        "broker",
+        &format!("clpeak {} against bare", test.trim_start_matches('-')),
+        mean * 100.0,
+        "%",
+        Some(95.0),
+        &format!(
+            "95 % interval {:.1} to {:.1} % over {pairs} pairs in turns",
+            least * 100.0,
+            most * 100.0
+        ),
+    );
+    Ok(())
+}
+
+/// The geometric mean of ratios, and the interval it lies in with 95 % confidence.
+fn interval(ratios: &[f64]) -> (f64, f64, f64) {
+    /// Student's t at 97.5 %, by degrees of freedom; beyond the last, near enough.
+    const T: [f64; 12] = [
+        12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18,
+    ];
+    let count = ratios.len() as f64;
+    let logs: Vec<f64> = ratios.iter().map(|ratio| ratio.ln()).collect();
+    let mean = logs.iter().sum::<f64>() / count;
+    let Some(free) = ratios.len().checked_sub(1).filter(|free| *free > 0) else {
+        return (mean.exp(), f64::NAN, f64::NAN);
+    };
+    let variance = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / free as f64;
+    let half = T[(free - 1).min(T.len() - 1)] * (variance / count).sqrt();
+    (mean.exp(), (mean - half).exp(), (mean + half).exp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::interval;
+
+    #[test]
+    fn an_interval_holds_its_mean_and_widens_with_the_spread() {
+        let (mean, least, most) = interval(&[0.9, 1.0, 1.1, 1.0]);
+        assert!((mean - 0.997).abs() < 0.001 && least < mean && mean < most);
+        // By hand: logs -0.105, 0, 0.095, 0; deviation 0.0821; half-width 3.18 · 0.0821 / 2.
+        assert!((most / mean - (3.18f64 * 0.0821 / 2.0).exp()).abs() < 0.001);
+        assert!(interval(&[1.0]).1.is_nan());
+    }
 }

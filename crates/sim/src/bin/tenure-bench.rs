@@ -35,8 +35,12 @@ enum Bench {
         #[arg(long, default_value_t = 4000)]
         micros: u64,
     },
-    /// What the guard adds to a call.
-    Guard,
+    /// What a call costs bare, guarded and brokered.
+    Guard {
+        /// How often clpeak runs bare and brokered in turns; a pair of each of two tests takes about a minute.
+        #[arg(long, default_value_t = 10)]
+        pairs: usize,
+    },
     /// All of them.
     All,
 }
@@ -68,8 +72,10 @@ fn main() -> anyhow::Result<()> {
         Bench::All => device::share(&[30, 70], if args.short { 2 } else { 10 }, 4000, false)?,
         _ => {}
     }
-    if all || matches!(bench, Bench::Guard) {
-        device::guard()?;
+    match &bench {
+        Bench::Guard { pairs } => device::guard(if args.short { 1 } else { *pairs })?,
+        Bench::All => device::guard(if args.short { 1 } else { 10 })?,
+        _ => {}
     }
     if all || matches!(bench, Bench::Journal) {
         runtime.block_on(journal::run(scale))?;

@@ -106,7 +106,8 @@ fn request() -> impl Strategy<Value = Request> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    // Under miri each takes seconds.
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 16 } else { 4096 }))]
 
     #[test]
     fn a_message_comes_back_as_it_went(request in request()) {
