@@ -154,9 +154,9 @@ pub fn enqueue(
         order.waits.is_null(),
         "a wait list as the headers want it"
     );
-    // SAFETY: a list of the length said.
     let waits: Vec<Key> = match order.count {
         0 => Vec::new(),
+        // SAFETY: a list of the length said.
         count => unsafe { std::slice::from_raw_parts(order.waits, count as usize) }
             .iter()
             .map(|wait| *wait as Key)
