@@ -166,8 +166,8 @@ fn overwrite(made: &Made, bytes: u64) -> bool {
                 code => code,
             }
         };
-        // SAFETY: a live queue.
         if code == SUCCESS {
+            // SAFETY: a live queue.
             return unsafe { finish(made.queue) } == SUCCESS;
         }
         // Some of it the driver keeps for itself; what no kernel can have, no kernel can read.
