@@ -6,6 +6,6 @@
 
 pub mod age;
 pub mod evidence;
-pub mod history;
 pub mod hazard;
+pub mod history;
 pub mod wait;

@@ -42,7 +42,11 @@ pub fn band_of(age_s: u64) -> usize {
 /// one. None where nothing is learnt any more.
 pub fn next_review_s(age_s: u64) -> Option<u64> {
     let next = band_of(age_s) + 1;
-    let next = if next > 12 && next % 2 == 1 { next + 1 } else { next };
+    let next = if next > 12 && next % 2 == 1 {
+        next + 1
+    } else {
+        next
+    };
     (next < BANDS).then(|| STARTS[next])
 }
 
@@ -58,7 +62,10 @@ mod tests {
             assert_eq!(band_of(end_s(band) - 1), band);
         }
         assert_eq!(band_of(u64::MAX), BANDS - 1);
-        assert!(start_s(BANDS - 1) > 30 * 86_400, "a month is told apart from a week");
+        assert!(
+            start_s(BANDS - 1) > 30 * 86_400,
+            "a month is told apart from a week"
+        );
     }
 
     #[test]

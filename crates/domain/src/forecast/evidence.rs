@@ -38,7 +38,11 @@ impl Evidence {
         let mut band = band_of(from_s);
         let mut from_s = from_s;
         while from_s < to_s {
-            let until = if band + 1 == BANDS { to_s } else { to_s.min(end_s(band)) };
+            let until = if band + 1 == BANDS {
+                to_s
+            } else {
+                to_s.min(end_s(band))
+            };
             self.ran_s[band] += (until - from_s) as f64;
             from_s = until;
             band = (band + 1).min(BANDS - 1);
@@ -113,6 +117,9 @@ mod tests {
         evidence.fade(1_000, Time(1_000));
         assert!((evidence.total_s() - 500.0).abs() < 1e-9);
         evidence.fade(1_000, Time(1_100));
-        assert!((evidence.total_s() - 500.0).abs() < 1e-9, "not before its next quarter");
+        assert!(
+            (evidence.total_s() - 500.0).abs() < 1e-9,
+            "not before its next quarter"
+        );
     }
 }

@@ -55,7 +55,10 @@ impl Hazard {
         for first in (0..BANDS).step_by(TOGETHER) {
             let bands = first..(first + TOGETHER).min(BANDS);
             let ended: f64 = seen.ended[bands.clone()].iter().sum();
-            let expected: f64 = bands.clone().map(|band| seen.ran_s[band] * self.per_s[band]).sum();
+            let expected: f64 = bands
+                .clone()
+                .map(|band| seen.ran_s[band] * self.per_s[band])
+                .sum();
             let factor = (ended + doubt.wide) / (expected + doubt.wide);
             self.per_s[bands].iter_mut().for_each(|rate| *rate *= factor);
         }
@@ -108,7 +111,10 @@ struct Step {
 mod tests {
     use super::*;
 
-    const DOUBT: Doubt = Doubt { wide: 1.0, narrow: 2.0 };
+    const DOUBT: Doubt = Doubt {
+        wide: 1.0,
+        narrow: 2.0,
+    };
 
     fn seen(ages_s: &[u64]) -> Evidence {
         let mut evidence = Evidence::default();

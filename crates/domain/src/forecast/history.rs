@@ -21,10 +21,22 @@ const BURSTS_KEPT: usize = 512;
 /// What "lately" means.
 const LATELY_HALF_LIFE_MS: u64 = 72 * HOUR_MS;
 
-const OF_TENANT: Doubt = Doubt { wide: 2.0, narrow: 2.0 };
-const OF_SIZE: Doubt = Doubt { wide: 2.0, narrow: 5.0 };
-const OF_LATELY: Doubt = Doubt { wide: 2.0, narrow: 5.0 };
-const OF_BURST: Doubt = Doubt { wide: 1.0, narrow: 1.0 };
+const OF_TENANT: Doubt = Doubt {
+    wide: 2.0,
+    narrow: 2.0,
+};
+const OF_SIZE: Doubt = Doubt {
+    wide: 2.0,
+    narrow: 5.0,
+};
+const OF_LATELY: Doubt = Doubt {
+    wide: 2.0,
+    narrow: 5.0,
+};
+const OF_BURST: Doubt = Doubt {
+    wide: 1.0,
+    narrow: 1.0,
+};
 
 /// Which jobs are like this one, as far as run times go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -95,7 +107,9 @@ impl History {
         let Some(size) = tenant.sizes.get(&of.gpus) else {
             return hazard;
         };
-        hazard = hazard.corrected(&size.ever, OF_SIZE).corrected(&size.lately, OF_LATELY);
+        hazard = hazard
+            .corrected(&size.ever, OF_SIZE)
+            .corrected(&size.lately, OF_LATELY);
         match size.bursts.get(&of.burst) {
             Some(burst) => hazard.corrected(burst, OF_BURST),
             None => hazard,
@@ -103,7 +117,12 @@ impl History {
     }
 
     fn size(&mut self, tenant: TenantId, gpus: u32) -> &mut OfSize {
-        self.tenants.entry(tenant).or_default().sizes.entry(gpus).or_default()
+        self.tenants
+            .entry(tenant)
+            .or_default()
+            .sizes
+            .entry(gpus)
+            .or_default()
     }
 
     fn each(&mut self, of: Signature, at: Time, change: impl Fn(&mut Evidence)) {
@@ -148,7 +167,9 @@ mod tests {
             finish(&mut history, 1, 8, 300, Time(n * 3_600_000));
         }
         let at = Time(100 * 3_600_000);
-        let mates: Vec<Signature> = (0..4).map(|n| history.submitted(TenantId(1), 8, at.plus_ms(n * 1_000))).collect();
+        let mates: Vec<Signature> = (0..4)
+            .map(|n| history.submitted(TenantId(1), 8, at.plus_ms(n * 1_000)))
+            .collect();
         assert!(mates.windows(2).all(|pair| pair[0] == pair[1]));
         let before = history.hazard(mates[3]).cost_s(0, 0);
         for mate in &mates[..3] {

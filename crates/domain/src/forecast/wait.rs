@@ -133,7 +133,10 @@ mod tests {
         let stream = ratios(5_000).map(|ratio| (10_000, 10 * ratio));
         let share = kept(&mut waits, stream);
         assert!((0.78..0.90).contains(&share), "{share}");
-        assert!(waits.band(10_000).width_s() < 10_000, "and are narrower than all that was seen");
+        assert!(
+            waits.band(10_000).width_s() < 10_000,
+            "and are narrower than all that was seen"
+        );
     }
 
     #[test]

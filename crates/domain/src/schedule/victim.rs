@@ -68,12 +68,20 @@ pub struct Evictor {
 impl Running {
     /// GPU-milliseconds lost by evicting it now.
     pub fn loss_gpu_ms(&self, at: Time) -> u64 {
-        let redone = if self.suspendable { 0 } else { at.since_ms(self.safe.max(self.started)) };
+        let redone = if self.suspendable {
+            0
+        } else {
+            at.since_ms(self.safe.max(self.started))
+        };
         (redone + self.restart_ms).saturating_mul(u64::from(self.gpus))
     }
 
     fn may_give_way(&self, to: &Evictor, bounds: &Bounds, at: Time) -> bool {
-        let lately = self.last_evictions.iter().filter(|&&then| at.since_ms(then) < HOUR_MS).count();
+        let lately = self
+            .last_evictions
+            .iter()
+            .filter(|&&then| at.since_ms(then) < HOUR_MS)
+            .count();
         at.since_ms(self.started) >= self.guaranteed_ms(bounds)
             && self.evictions < bounds.evictions_per_job
             && lately < bounds.evictions_per_hour as usize
@@ -102,10 +110,18 @@ impl Running {
 }
 
 /// The cheapest jobs to evict for `evictor`, `free` GPUs being idle; nobody where it would still not fit.
-pub fn victims(evictor: &Evictor, free: u32, running: &[Running], bounds: &Bounds, at: Time) -> Option<Vec<JobId>> {
+pub fn victims(
+    evictor: &Evictor,
+    free: u32,
+    running: &[Running],
+    bounds: &Bounds,
+    at: Time,
+) -> Option<Vec<JobId>> {
     let mut lacking = u64::from(evictor.gpus.saturating_sub(free));
-    let mut candidates: Vec<&Running> =
-        running.iter().filter(|job| job.gpus > 0 && job.may_give_way(evictor, bounds, at)).collect();
+    let mut candidates: Vec<&Running> = running
+        .iter()
+        .filter(|job| job.gpus > 0 && job.may_give_way(evictor, bounds, at))
+        .collect();
     if candidates.iter().map(|job| u64::from(job.gpus)).sum::<u64>() < lacking {
         return None;
     }
@@ -132,8 +148,10 @@ pub fn victims(evictor: &Evictor, free: u32, running: &[Running], bounds: &Bound
 /// Lets go of whoever the last chosen made needless, dearest first.
 fn spare_needless(chosen: &mut Vec<&Running>, needed: u32, at: Time) {
     let mut freed: u64 = chosen.iter().map(|job| u64::from(job.gpus)).sum();
-    let mut dearest: Vec<(u64, JobId, u64)> =
-        chosen.iter().map(|job| (job.loss_gpu_ms(at), job.job, u64::from(job.gpus))).collect();
+    let mut dearest: Vec<(u64, JobId, u64)> = chosen
+        .iter()
+        .map(|job| (job.loss_gpu_ms(at), job.job, u64::from(job.gpus)))
+        .collect();
     dearest.sort_unstable();
     for (_, id, gpus) in dearest.into_iter().rev() {
         if freed - gpus >= u64::from(needed) {

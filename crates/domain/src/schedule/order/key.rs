@@ -48,7 +48,11 @@ pub struct OrderKey {
 /// A rank as an integer in eighths of a power of two: nearer than that two costs are as good as equal, and then the
 /// tie goes to who came first instead of to noise.
 pub fn rank_of(cost_gpu_s: f64) -> u64 {
-    let mut cost = if cost_gpu_s.is_finite() { cost_gpu_s.clamp(1.0, 1e15) } else { 1e15 };
+    let mut cost = if cost_gpu_s.is_finite() {
+        cost_gpu_s.clamp(1.0, 1e15)
+    } else {
+        1e15
+    };
     let mut rank = 0;
     while cost >= 2.0 {
         cost /= 2.0;
@@ -105,19 +109,42 @@ mod tests {
             cost_gpu_s: 1e9,
             ..waiting(9)
         };
-        let rank = Waiting { cost_gpu_s: 10.0, ..worst };
-        let share = Waiting { over_share_milli: 2_000, ..worst };
-        let nominal = Waiting { nominal: true, ..worst };
-        let aged = Waiting { waited_ms: AGED_MS, ..worst };
-        let urgent = Waiting { priority: Priority::Urgent, ..worst };
+        let rank = Waiting {
+            cost_gpu_s: 10.0,
+            ..worst
+        };
+        let share = Waiting {
+            over_share_milli: 2_000,
+            ..worst
+        };
+        let nominal = Waiting {
+            nominal: true,
+            ..worst
+        };
+        let aged = Waiting {
+            waited_ms: AGED_MS,
+            ..worst
+        };
+        let urgent = Waiting {
+            priority: Priority::Urgent,
+            ..worst
+        };
         let keys = [urgent, aged, nominal, share, rank, worst].map(|job| job.key());
         assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
     }
 
     #[test]
     fn among_the_aged_the_oldest_goes_first() {
-        let older = Waiting { waited_ms: AGED_MS, cost_gpu_s: 1e9, ..waiting(1) };
-        let newer = Waiting { waited_ms: AGED_MS * 2, cost_gpu_s: 1.0, ..waiting(2) };
+        let older = Waiting {
+            waited_ms: AGED_MS,
+            cost_gpu_s: 1e9,
+            ..waiting(1)
+        };
+        let newer = Waiting {
+            waited_ms: AGED_MS * 2,
+            cost_gpu_s: 1.0,
+            ..waiting(2)
+        };
         assert!(older.key() < newer.key());
     }
 

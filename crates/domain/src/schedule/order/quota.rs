@@ -91,7 +91,11 @@ pub fn reclaim(ask_milli: u64, free_milli: u64, siblings: &[Use]) -> Option<Vec<
             return None;
         }
         // Down to the next lower borrower, so that all end level.
-        let next = (0..siblings.len()).filter(|&at| at != most).map(left).filter(|&other| other < left(most)).max();
+        let next = (0..siblings.len())
+            .filter(|&at| at != most)
+            .map(left)
+            .filter(|&other| other < left(most))
+            .max();
         let step = (left(most) - next.unwrap_or(0)).max(1).min(lacking);
         back[most] += step;
         lacking -= step;
@@ -119,21 +123,40 @@ mod tests {
         let mut lender = scope(8_000, 2_000);
         assert_eq!(stand(scope(2_000, 1_000), 1_000, &[lender]), Stand::Nominal);
         assert_eq!(stand(scope(2_000, 2_000), 6_000, &[lender]), Stand::Borrows);
-        assert_eq!(stand(scope(2_000, 2_000), 7_000, &[lender]), Stand::NotLent { missing_milli: 1_000 });
+        assert_eq!(
+            stand(scope(2_000, 2_000), 7_000, &[lender]),
+            Stand::NotLent { missing_milli: 1_000 }
+        );
         lender.nominal.lend_milli = Some(1_000);
-        assert_eq!(stand(scope(2_000, 2_000), 2_000, &[lender]), Stand::NotLent { missing_milli: 1_000 });
+        assert_eq!(
+            stand(scope(2_000, 2_000), 2_000, &[lender]),
+            Stand::NotLent { missing_milli: 1_000 }
+        );
         let mut shy = scope(2_000, 2_000);
         shy.nominal.borrow_milli = Some(500);
-        assert_eq!(stand(shy, 1_000, &[lender]), Stand::BorrowLimit { missing_milli: 500 });
+        assert_eq!(
+            stand(shy, 1_000, &[lender]),
+            Stand::BorrowLimit { missing_milli: 500 }
+        );
     }
 
     #[test]
     fn what_was_lent_comes_back_from_the_greatest_borrower() {
         let siblings = [scope(0, 3_000), scope(0, 1_000), scope(5_000, 5_000)];
         assert_eq!(reclaim(2_000, 0, &siblings), Some(vec![2_000, 0, 0]));
-        assert_eq!(reclaim(3_000, 0, &siblings).map(|back| back.iter().sum()), Some(3_000_u64));
-        assert_eq!(reclaim(4_001, 0, &siblings), None, "nominal use is never reclaimed");
-        assert_eq!(reclaim(4_001, 1_000, &siblings).map(|back| back.iter().sum()), Some(3_001));
+        assert_eq!(
+            reclaim(3_000, 0, &siblings).map(|back| back.iter().sum()),
+            Some(3_000_u64)
+        );
+        assert_eq!(
+            reclaim(4_001, 0, &siblings),
+            None,
+            "nominal use is never reclaimed"
+        );
+        assert_eq!(
+            reclaim(4_001, 1_000, &siblings).map(|back| back.iter().sum()),
+            Some(3_001)
+        );
     }
 
     proptest! {

@@ -46,7 +46,10 @@ impl Used {
         if steps == 0 {
             return self;
         }
-        let halved = self.gpu_ms.checked_shr(u32::try_from(steps / 16).unwrap_or(64)).unwrap_or(0);
+        let halved = self
+            .gpu_ms
+            .checked_shr(u32::try_from(steps / 16).unwrap_or(64))
+            .unwrap_or(0);
         let gpu_ms = (u128::from(halved) * u128::from(SIXTEENTHS[(steps % 16) as usize])) >> 32;
         Used {
             gpu_ms: gpu_ms as u64,
@@ -81,7 +84,8 @@ pub struct Level {
 impl Level {
     /// What it used over what it deserves: 1000 is its due, 2000 twice that.
     pub fn over_milli(self) -> u64 {
-        let deserved = u128::from(self.all_used_gpu_ms) * u128::from(self.weight.max(1)) / u128::from(self.all_weights.max(1));
+        let deserved = u128::from(self.all_used_gpu_ms) * u128::from(self.weight.max(1))
+            / u128::from(self.all_weights.max(1));
         if deserved == 0 {
             return if self.used_gpu_ms == 0 { 0 } else { u64::MAX };
         }

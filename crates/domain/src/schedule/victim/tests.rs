@@ -33,38 +33,76 @@ fn evictor(gpus: u32) -> Evictor {
 }
 
 fn choose(evictor: &Evictor, free: u32, running: &[Running]) -> Option<Vec<u64>> {
-    victims(evictor, free, running, &Bounds::default(), NOW).map(|jobs| jobs.iter().map(|job| job.0).collect())
+    victims(evictor, free, running, &Bounds::default(), NOW)
+        .map(|jobs| jobs.iter().map(|job| job.0).collect())
 }
 
 #[test]
 fn nobody_is_evicted_when_the_evictor_would_still_not_fit() {
     assert_eq!(choose(&evictor(8), 1, &[running(1, 4), running(2, 2)]), None);
-    assert_eq!(choose(&evictor(8), 2, &[running(1, 4), running(2, 2)]), Some(vec![2, 1]));
+    assert_eq!(
+        choose(&evictor(8), 2, &[running(1, 4), running(2, 2)]),
+        Some(vec![2, 1])
+    );
 }
 
 #[test]
 fn who_just_checkpointed_or_can_be_suspended_goes_first() {
     let stale = running(1, 1);
-    let fresh = Running { safe: Time(NOW.0 - 60_000), ..running(2, 1) };
-    let suspendable = Running { suspendable: true, ..running(3, 1) };
-    assert_eq!(choose(&evictor(1), 0, &[stale.clone(), fresh.clone()]), Some(vec![2]));
-    assert_eq!(choose(&evictor(1), 0, &[stale, fresh, suspendable]), Some(vec![3]));
+    let fresh = Running {
+        safe: Time(NOW.0 - 60_000),
+        ..running(2, 1)
+    };
+    let suspendable = Running {
+        suspendable: true,
+        ..running(3, 1)
+    };
+    assert_eq!(
+        choose(&evictor(1), 0, &[stale.clone(), fresh.clone()]),
+        Some(vec![2])
+    );
+    assert_eq!(
+        choose(&evictor(1), 0, &[stale, fresh, suspendable]),
+        Some(vec![3])
+    );
 }
 
 #[test]
 fn lower_priority_goes_first_and_higher_never() {
-    let low = Running { priority: Priority::Low, ..running(1, 1) };
-    let high = Running { priority: Priority::High, ..running(2, 1) };
-    assert_eq!(choose(&evictor(1), 0, &[high.clone(), running(3, 1), low]), Some(vec![1]));
+    let low = Running {
+        priority: Priority::Low,
+        ..running(1, 1)
+    };
+    let high = Running {
+        priority: Priority::High,
+        ..running(2, 1)
+    };
+    assert_eq!(
+        choose(&evictor(1), 0, &[high.clone(), running(3, 1), low]),
+        Some(vec![1])
+    );
     assert_eq!(choose(&evictor(1), 0, &[high]), None);
 }
 
 #[test]
 fn a_job_runs_its_guaranteed_time_and_is_not_evicted_without_end() {
-    let at_start = Running { started: Time(NOW.0 - 4 * 60_000), ..running(1, 1) };
-    let slow_restart = Running { restart_ms: 600_000, started: Time(NOW.0 - 15 * 60_000), ..running(2, 1) };
-    let often = Running { evictions: 64, ..running(3, 1) };
-    let lately = Running { last_evictions: vec![Time(NOW.0 - 1); 4], ..running(4, 1) };
+    let at_start = Running {
+        started: Time(NOW.0 - 4 * 60_000),
+        ..running(1, 1)
+    };
+    let slow_restart = Running {
+        restart_ms: 600_000,
+        started: Time(NOW.0 - 15 * 60_000),
+        ..running(2, 1)
+    };
+    let often = Running {
+        evictions: 64,
+        ..running(3, 1)
+    };
+    let lately = Running {
+        last_evictions: vec![Time(NOW.0 - 1); 4],
+        ..running(4, 1)
+    };
     for job in [at_start, slow_restart, often, lately] {
         assert_eq!(choose(&evictor(1), 0, &[job]), None);
     }
@@ -72,28 +110,46 @@ fn a_job_runs_its_guaranteed_time_and_is_not_evicted_without_end() {
 
 #[test]
 fn equals_do_not_evict_one_another() {
-    let near = Running { cost_gpu_s: 250.0, ..running(1, 1) };
+    let near = Running {
+        cost_gpu_s: 250.0,
+        ..running(1, 1)
+    };
     assert_eq!(choose(&evictor(1), 0, &[near]), None);
 }
 
 #[test]
 fn lent_capacity_is_reclaimed_and_nominal_use_is_not() {
-    let cheap = Running { cost_gpu_s: 1.0, ..running(1, 1) };
-    let owner = Evictor { nominal: true, ..evictor(1) };
+    let cheap = Running {
+        cost_gpu_s: 1.0,
+        ..running(1, 1)
+    };
+    let owner = Evictor {
+        nominal: true,
+        ..evictor(1)
+    };
     assert_eq!(choose(&owner, 0, std::slice::from_ref(&cheap)), Some(vec![1]));
-    let within = Running { borrows: false, ..running(2, 1) };
+    let within = Running {
+        borrows: false,
+        ..running(2, 1)
+    };
     assert_eq!(choose(&evictor(1), 0, std::slice::from_ref(&within)), None);
 }
 
 #[test]
 fn the_aged_stay() {
-    let aged = Running { aged: true, ..running(1, 1) };
+    let aged = Running {
+        aged: true,
+        ..running(1, 1)
+    };
     assert_eq!(choose(&evictor(1), 0, &[aged]), None);
 }
 
 #[test]
 fn whoever_became_needless_is_spared() {
-    let small = Running { safe: NOW, ..running(1, 1) };
+    let small = Running {
+        safe: NOW,
+        ..running(1, 1)
+    };
     let large = running(2, 8);
     assert_eq!(choose(&evictor(8), 0, &[small, large]), Some(vec![2]));
 }
@@ -109,15 +165,17 @@ fn any_running() -> impl Strategy<Value = Running> {
         1.0f64..1e6,
         0u32..70,
     )
-        .prop_map(|(job, gpus, hours, suspendable, borrows, priority, cost_gpu_s, evictions)| Running {
-            started: Time(NOW.0 - hours * 1_800_000),
-            suspendable,
-            borrows,
-            priority: Priority::ALL[priority],
-            cost_gpu_s,
-            evictions,
-            ..running(job, gpus)
-        })
+        .prop_map(
+            |(job, gpus, hours, suspendable, borrows, priority, cost_gpu_s, evictions)| Running {
+                started: Time(NOW.0 - hours * 1_800_000),
+                suspendable,
+                borrows,
+                priority: Priority::ALL[priority],
+                cost_gpu_s,
+                evictions,
+                ..running(job, gpus)
+            },
+        )
 }
 
 proptest! {
