@@ -104,3 +104,6 @@ pub fn replay(policy: Policy, jobs: &[Job], gpus: u32, restart_s: u64) -> Replay
     };
     Replay { jobs, promises }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,10 @@ const BURSTS_KEPT: usize = 512;
 /// What "lately" means.
 const LATELY_HALF_LIFE_MS: u64 = 72 * HOUR_MS;
 
+/// The mean run time of which nothing is known, and how many ends it takes to say otherwise.
+const USUAL_S: f64 = 4.0 * 3_600.0;
+const FEW_ENDS: f64 = 2.0;
+
 const OF_TENANT: Doubt = Doubt {
     wide: 2.0,
     narrow: 2.0,
@@ -114,6 +118,18 @@ impl History {
             Some(burst) => hazard.corrected(burst, OF_BURST),
             None => hazard,
         }
+    }
+
+    /// The mean run time of jobs like this one, what still runs counted with the time it has run.
+    pub fn mean_s(&self, tenant: TenantId, gpus: u32) -> f64 {
+        let mean = |seen: &Evidence, else_s: f64| {
+            (seen.total_s() + FEW_ENDS * else_s) / (seen.ended.iter().sum::<f64>() + FEW_ENDS)
+        };
+        let Some(of) = self.tenants.get(&tenant) else {
+            return USUAL_S;
+        };
+        let usual = mean(&of.ever, USUAL_S);
+        of.sizes.get(&gpus).map_or(usual, |size| mean(&size.ever, usual))
     }
 
     fn size(&mut self, tenant: TenantId, gpus: u32) -> &mut OfSize {

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::time::{HOUR_MS, Time};
+
 /// Seconds after submission between which a job is said to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Band {
@@ -30,14 +32,16 @@ impl Band {
 /// Estimates are judged among those within a factor of four of their size.
 const SIZES: usize = 14;
 
-/// How many past estimates are judged by, for each size.
-const KEPT: usize = 400;
+/// How many past estimates are judged by, for each size. Of those that turn out in one hour only the first counts:
+/// neighbours in the queue turn out alike, and a thousand of them tell no more than one.
+const KEPT: usize = 24 * 21;
+const APART_MS: u64 = HOUR_MS;
 
 /// Of a hundred bands this many shall hold the start; a little above the promise of 80.
 const TARGET: f64 = 0.82;
 
 /// How fast a band answers to having been wrong.
-const STEP: f64 = 0.01;
+const STEP: f64 = 0.02;
 
 /// What became of past estimates.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,14 +51,18 @@ pub struct Waits {
     /// The share of past outcomes left out below and above; steered.
     below: Vec<f64>,
     above: Vec<f64>,
+    last: Vec<Time>,
+    late: Vec<Time>,
 }
 
 impl Default for Waits {
     fn default() -> Self {
         Waits {
-            turned_out: vec![VecDeque::new(); SIZES],
+            turned_out: vec![(0..=20).map(|n| 500 + 50 * n).collect(); SIZES],
             below: vec![(1.0 - TARGET) / 2.0; SIZES],
             above: vec![(1.0 - TARGET) / 2.0; SIZES],
+            last: vec![Time(i64::MIN); SIZES],
+            late: vec![Time(i64::MIN); SIZES],
         }
     }
 }
@@ -64,16 +72,10 @@ fn size_of(estimate_s: u64) -> usize {
 }
 
 impl Waits {
-    /// The band for an estimated wait. With little experience it is wide: from at once to four times the estimate.
+    /// The band for an estimated wait. Without experience estimates are taken to be half to one and a half times right.
     pub fn band(&self, estimate_s: u64) -> Band {
         let size = size_of(estimate_s);
         let past = &self.turned_out[size];
-        if past.len() < 20 {
-            return Band {
-                from_s: 0,
-                to_s: estimate_s.saturating_mul(4),
-            };
-        }
         let mut sorted: Vec<u64> = past.iter().copied().collect();
         sorted.sort_unstable();
         let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share.clamp(0.0, 1.0)) as usize];
@@ -88,19 +90,43 @@ impl Waits {
     }
 
     /// A job for which `band` was stated started after `wait_s`.
-    pub fn started(&mut self, estimate_s: u64, band: Band, wait_s: u64) {
+    pub fn started(&mut self, estimate_s: u64, band: Band, wait_s: u64, at: Time) {
+        if self.turned_out(estimate_s, wait_s, at) && wait_s <= band.to_s {
+            self.steer(estimate_s, wait_s < band.from_s, false);
+        }
+    }
+
+    /// A job still waits at the end of its band. Known long before it starts, so bands widen at once.
+    pub fn overdue(&mut self, estimate_s: u64, at: Time) {
         let size = size_of(estimate_s);
+        if at.since_ms(self.late[size]) >= APART_MS {
+            self.late[size] = at;
+            self.steer(estimate_s, false, true);
+        }
+    }
+
+    fn turned_out(&mut self, estimate_s: u64, wait_s: u64, at: Time) -> bool {
+        let size = size_of(estimate_s);
+        if at.since_ms(self.last[size]) < APART_MS {
+            return false;
+        }
+        self.last[size] = at;
         let past = &mut self.turned_out[size];
         past.push_back(wait_s.saturating_mul(1000) / estimate_s.max(1));
         if past.len() > KEPT {
             past.pop_front();
         }
+        true
+    }
+
+    fn steer(&mut self, estimate_s: u64, early: bool, late: bool) {
+        let size = size_of(estimate_s);
         let miss = (1.0 - TARGET) / 2.0;
         let steer = |left_out: &mut f64, missed: bool| {
             *left_out = (*left_out + STEP * (miss - if missed { 1.0 } else { 0.0 })).clamp(0.0, 0.45);
         };
-        steer(&mut self.below[size], wait_s < band.from_s);
-        steer(&mut self.above[size], wait_s > band.to_s);
+        steer(&mut self.below[size], early);
+        steer(&mut self.above[size], late);
     }
 }
 
@@ -118,11 +144,15 @@ mod tests {
 
     fn kept(waits: &mut Waits, stream: impl Iterator<Item = (u64, u64)>) -> f64 {
         let (mut held, mut all) = (0, 0);
-        for (estimate, wait) in stream {
+        for (n, (estimate, wait)) in stream.enumerate() {
+            let at = Time(n as i64 * HOUR_MS as i64);
             let band = waits.band(estimate);
             held += usize::from(band.holds(wait));
             all += 1;
-            waits.started(estimate, band, wait);
+            if wait > band.to_s {
+                waits.overdue(estimate, at);
+            }
+            waits.started(estimate, band, wait, at);
         }
         held as f64 / f64::from(all)
     }

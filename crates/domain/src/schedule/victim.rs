@@ -26,7 +26,7 @@ impl Default for Bounds {
     fn default() -> Self {
         Bounds {
             guaranteed_ms: 5 * 60_000,
-            evictions_per_job: 64,
+            evictions_per_job: 256,
             evictions_per_hour: 4,
             clearly: 3,
         }

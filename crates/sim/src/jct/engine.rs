@@ -146,7 +146,7 @@ impl Pool<'_> {
             let blocked = self.pass(now);
             // Who may not be evicted yet may be later, without anything else happening.
             retry = if blocked && self.order.refresh_s().is_some() {
-                now + 300
+                now + 600
             } else {
                 u64::MAX
             };
@@ -181,7 +181,8 @@ impl Pool<'_> {
                     .is_some());
         if self.order.predicts() {
             // Those not at once wait for somebody's guaranteed time.
-            self.promises.state((!at_once).then_some(300 * u64::from(gpus)));
+            self.promises
+                .state((!at_once).then_some(300 * u64::from(gpus)), now);
         }
         self.waiting.entry(gpus).or_default().insert(key);
     }
@@ -292,7 +293,7 @@ impl Pool<'_> {
         if !again {
             job.started = Some(now);
             if self.order.predicts() {
-                self.promises.started(id, now - job.at);
+                self.promises.started(id, now - job.at, now);
             }
         }
         self.free = self

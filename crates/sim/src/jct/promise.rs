@@ -1,7 +1,10 @@
 //! Starts stated at submission, by the domain's `forecast/wait`, and how many were kept.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 use tenure_domain::forecast::wait::{Band, Waits};
+use tenure_domain::time::Time;
 
 use super::figure::{mean, quantile};
 use super::trace::Job;
@@ -11,6 +14,8 @@ use super::trace::Job;
 pub struct Promises {
     waits: Waits,
     stated: Vec<(u64, Band)>,
+    /// When the bands of waiting jobs end.
+    due: BTreeSet<(u64, usize)>,
 }
 
 /// How the stated bands turned out.
@@ -29,15 +34,29 @@ pub struct Kept {
 
 impl Promises {
     /// For the next job of the trace: at once, or an estimated wait.
-    pub fn state(&mut self, estimate_s: Option<u64>) {
+    pub fn state(&mut self, estimate_s: Option<u64>, now: u64) {
         let band = estimate_s.map_or(Band::AT_ONCE, |estimate| self.waits.band(estimate));
+        if estimate_s.is_some() {
+            self.due.insert((now + band.to_s, self.stated.len()));
+        }
         self.stated.push((estimate_s.unwrap_or(0), band));
     }
 
-    pub fn started(&mut self, job: usize, wait_s: u64) {
+    pub fn started(&mut self, job: usize, wait_s: u64, now: u64) {
         let (estimate, band) = self.stated[job];
+        self.due.remove(&((now - wait_s) + band.to_s, job));
         if band != Band::AT_ONCE {
-            self.waits.started(estimate, band, wait_s);
+            self.waits
+                .started(estimate, band, wait_s, Time(now as i64 * 1000));
+        }
+    }
+
+    /// Learns from those that ought to have started by now.
+    pub fn pass_time(&mut self, now: u64) {
+        while let Some(&(at, job)) = self.due.first().filter(|(at, _)| *at < now) {
+            self.due.remove(&(at, job));
+            let (estimate, _) = self.stated[job];
+            self.waits.overdue(estimate, Time(at as i64 * 1000));
         }
     }
 

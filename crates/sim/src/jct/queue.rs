@@ -1,7 +1,7 @@
 //! Queues without preemption: by arrival, and EASY backfill. Starts are predicted for both.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use tenure_domain::forecast::history::{History, Signature};
 use tenure_domain::id::TenantId;
@@ -11,6 +11,8 @@ use super::promise::Promises;
 use super::trace::Job;
 
 const HOUR_S: u64 = 3_600;
+/// Four days' half-life stands for 4 / ln 2 days.
+const LATELY_S: f64 = 4.0 * 86_400.0 / std::f64::consts::LN_2;
 const DAY_S: u64 = 24 * HOUR_S;
 
 /// The run-time limit backfill is told: the true run time rounded up to what people usually ask for.
@@ -51,9 +53,15 @@ struct Pool<'a> {
     limits: BTreeSet<(u64, usize)>,
     history: History,
     like: Vec<Signature>,
-    /// Run time expected at submission.
-    expected_s: Vec<f64>,
-    queued_gpu_s: f64,
+    /// Waiting jobs by team and number of GPUs.
+    queued: BTreeMap<(u32, u32), u32>,
+    /// Those that started lately, by the same.
+    lately: BTreeMap<(u32, u32), f64>,
+    faded_at: u64,
+    begun_at: u64,
+    /// Up to which age a running job's run time is in the history.
+    learnt_s: Vec<u64>,
+    learnt_at: u64,
     promises: Promises,
 }
 
@@ -68,8 +76,12 @@ impl<'a> Pool<'a> {
             limits: BTreeSet::new(),
             history: History::default(),
             like: Vec::new(),
-            expected_s: Vec::new(),
-            queued_gpu_s: 0.0,
+            queued: BTreeMap::new(),
+            lately: BTreeMap::new(),
+            faded_at: 0,
+            begun_at: 0,
+            learnt_s: Vec::new(),
+            learnt_at: 0,
             promises: Promises::default(),
         }
     }
@@ -111,7 +123,8 @@ impl<'a> Pool<'a> {
             self.jobs[job].done = at;
             self.limits.remove(&(started.unwrap_or(at) + limit_s(run_s), job));
             let moment = Time(at as i64 * 1000);
-            self.history.ran(self.like[job], 0, run_s, moment);
+            self.history
+                .ran(self.like[job], self.learnt_s[job], run_s, moment);
             self.history.ended(self.like[job], run_s, moment);
         }
     }
@@ -122,39 +135,79 @@ impl<'a> Pool<'a> {
             .history
             .submitted(TenantId(u64::from(team)), gpus, Time(now as i64 * 1000));
         self.like.push(like);
-        self.expected_s.push(self.history.hazard(like).rest_s(0));
+        self.learnt_s.push(0);
+        self.learn_running(now);
+        self.promises.pass_time(now);
         let at_once = self.queue.is_empty() && gpus <= self.free;
         let estimate = (!at_once).then(|| self.estimate_s(now));
-        self.promises.state(estimate);
-        self.queued_gpu_s += self.expected_s[job] * f64::from(gpus);
+        self.promises.state(estimate, now);
+        *self.queued.entry((team, gpus)).or_default() += 1;
         self.queue.push_back(job);
     }
 
-    /// The work ahead by the whole pool's pace.
-    fn estimate_s(&self, now: u64) -> u64 {
-        let running: f64 = (self.limits.iter())
-            .map(|&(_, job)| {
-                let ran = (now - self.jobs[job].started.unwrap_or(now)) as f64;
-                // What outlived its expectation is taken to need as long again.
-                let rest = if self.expected_s[job] > ran {
-                    self.expected_s[job] - ran
-                } else {
-                    ran
-                };
-                rest * f64::from(self.jobs[job].gpus)
-            })
+    /// What runs is learnt from too, once an hour.
+    fn learn_running(&mut self, now: u64) {
+        if now < self.learnt_at + HOUR_S {
+            return;
+        }
+        self.learnt_at = now;
+        for &(_, job) in &self.limits {
+            let age_s = now - self.jobs[job].started.unwrap_or(now);
+            self.history
+                .ran(self.like[job], self.learnt_s[job], age_s, Time(now as i64 * 1000));
+            self.learnt_s[job] = age_s;
+        }
+    }
+
+    /// The work ahead by the pace at which work was begun lately. Work is measured by the same means on both sides,
+    /// so what is wrong with them cancels.
+    fn estimate_s(&mut self, now: u64) -> u64 {
+        self.fade(now);
+        let work = |(team, gpus): (u32, u32), count: f64| {
+            self.history.mean_s(TenantId(u64::from(team)), gpus) * f64::from(gpus) * count
+        };
+        let queued: f64 = self
+            .queued
+            .iter()
+            .map(|(&like, &count)| work(like, f64::from(count)))
             .sum();
-        ((self.queued_gpu_s + running) / f64::from(self.gpus)) as u64 + 1
+        let begun: f64 = self.lately.iter().map(|(&like, &count)| work(like, count)).sum();
+        // Counts that fade by half every four days stand for this long, once there were so many days.
+        let over_s = LATELY_S.min((now - self.begun_at) as f64).max(3_600.0);
+        let pace = (begun / over_s).clamp(0.25 * f64::from(self.gpus), 2.0 * f64::from(self.gpus));
+        (queued / pace) as u64 + 60
+    }
+
+    fn fade(&mut self, now: u64) {
+        let steps = ((now - self.faded_at) / (6 * HOUR_S)).min(1_000);
+        if steps > 0 {
+            // The sixteenth root of one half: six hours of four days.
+            let factor = (0..steps).fold(1.0, |factor, _| factor * 0.957_603_280_698_573_6);
+            self.lately.values_mut().for_each(|count| *count *= factor);
+            self.faded_at = now;
+        }
     }
 
     fn start(&mut self, job: usize, now: u64) {
-        let Job { gpus, run_s, at, .. } = self.jobs[job];
+        let Job {
+            gpus,
+            run_s,
+            at,
+            team,
+            ..
+        } = self.jobs[job];
         self.jobs[job].started = Some(now);
         self.free -= gpus;
         self.ends.push(Reverse((now + run_s, job)));
         self.limits.insert((now + limit_s(run_s), job));
-        self.queued_gpu_s -= self.expected_s[job] * f64::from(gpus);
-        self.promises.started(job, now - at);
+        if self.begun_at == 0 {
+            (self.begun_at, self.faded_at) = (now, now);
+        }
+        *self.lately.entry((team, gpus)).or_default() += 1.0;
+        if let Some(count) = self.queued.get_mut(&(team, gpus)) {
+            *count -= 1;
+        }
+        self.promises.started(job, now - at, now);
     }
 
     fn fill(&mut self, now: u64) {

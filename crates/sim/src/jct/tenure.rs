@@ -105,7 +105,10 @@ impl Order for Tenure {
             nominal: false,
             aged: is_aged(&jobs[job], &lives[job], now),
         };
+        // Only these can rank behind it; asking the rest would cost more than the answer is worth.
+        let least = evictor.cost_gpu_s * f64::from(self.bounds.clearly);
         let asked: Vec<Running> = (running.iter())
+            .filter(|&&id| evictor.aged || self.cost_gpu_s[id] > least)
             .map(|&id| Running {
                 job: JobId(id as u64),
                 priority: Priority::Normal,

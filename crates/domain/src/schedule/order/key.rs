@@ -8,7 +8,7 @@ use crate::workload::spec::Priority;
 
 /// Jobs that waited this long, in all, go before every other of their priority class, oldest first; so the wait of a
 /// job is bounded by this plus the time its class needs for what is as old and older.
-pub const AGED_MS: u64 = 30 * 24 * 3_600_000;
+pub const AGED_MS: u64 = 60 * 24 * 3_600_000;
 
 /// Within a class: bands of standing, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

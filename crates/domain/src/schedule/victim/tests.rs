@@ -96,7 +96,7 @@ fn a_job_runs_its_guaranteed_time_and_is_not_evicted_without_end() {
         ..running(2, 1)
     };
     let often = Running {
-        evictions: 64,
+        evictions: 256,
         ..running(3, 1)
     };
     let lately = Running {
@@ -163,7 +163,7 @@ fn any_running() -> impl Strategy<Value = Running> {
         any::<bool>(),
         0usize..4,
         1.0f64..1e6,
-        0u32..70,
+        0u32..300,
     )
         .prop_map(
             |(job, gpus, hours, suspendable, borrows, priority, cost_gpu_s, evictions)| Running {
