@@ -12,6 +12,7 @@ pub mod audit;
 pub mod command;
 pub mod decide;
 pub mod event;
+pub mod forecast;
 pub mod id;
 pub mod ledger;
 pub mod meter;

@@ -1,0 +1,100 @@
+//! Replays: nothing lost, nobody over-committed, and the orders stand to one another as they should.
+
+use std::path::Path;
+
+use super::*;
+
+fn completion_s(replay: &Replay) -> f64 {
+    replay
+        .jobs
+        .iter()
+        .map(|job| (job.done - job.at) as f64)
+        .sum::<f64>()
+        / replay.jobs.len() as f64
+}
+
+#[test]
+fn every_job_ends_under_every_order_and_never_too_early() {
+    let jobs = trace::generate(1_500, 7);
+    for &policy in Policy::value_variants() {
+        let replay = replay(policy, &jobs, 24, 60);
+        for job in &replay.jobs {
+            let least = job.run_s + 60 * u64::from(job.evictions);
+            assert!(job.done >= job.at + least, "{policy:?}: {job:?}");
+        }
+    }
+}
+
+#[test]
+fn on_more_gpus_than_are_asked_nobody_waits() {
+    let jobs = trace::generate(500, 7);
+    let gpus = jobs.iter().map(|job| job.gpus).sum();
+    for &policy in Policy::value_variants() {
+        let replay = replay(policy, &jobs, gpus, 60);
+        assert!(
+            replay.jobs.iter().all(|job| job.done == job.at + job.run_s),
+            "{policy:?}"
+        );
+        if let Some(promises) = &replay.promises {
+            let kept = promises.kept(&replay.jobs);
+            assert_eq!(
+                (kept.inside, kept.at_once, kept.width_mean_s),
+                (1.0, 1.0, 0.0),
+                "{policy:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn knowing_more_completes_sooner() {
+    let jobs = trace::generate(3_000, 11);
+    let [fifo, tenure, oracle] = [Policy::Fifo, Policy::Tenure, Policy::Oracle]
+        .map(|policy| completion_s(&replay(policy, &jobs, 32, 60)));
+    assert!(oracle < tenure && tenure < fifo, "{oracle} {tenure} {fifo}");
+}
+
+#[test]
+fn backfill_overtakes_without_delaying_the_first() {
+    // Four of five GPUs run; the first in the queue needs all; a short job fits before, a long one does not.
+    let mut jobs = [
+        trace::Job::new(0, 3_600, 4, 0),
+        trace::Job::new(1, 100, 5, 0),
+        trace::Job::new(2, 1_000, 1, 0),
+        trace::Job::new(3, 9_000, 1, 0),
+    ];
+    queue::backfill(&mut jobs, 5);
+    assert_eq!(jobs.map(|job| job.started.unwrap()), [0, 3_600, 2, 3_700]);
+}
+
+/// The Philly trace, where it is at hand.
+fn philly() -> Option<Vec<Job>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let traces =
+        std::env::var_os("TENURE_TRACES").map_or_else(|| root.join("../shared/traces"), PathBuf::from);
+    let file = traces.join("philly/philly_jobs_pollux.csv");
+    if !file.exists() {
+        eprintln!("skipped: no trace at {}", file.display());
+        return None;
+    }
+    Some(load(Some(&file)).expect("a readable trace"))
+}
+
+#[test]
+fn philly_under_tenure_closes_most_of_the_gap_between_tiresias_and_the_oracle() {
+    let Some(jobs) = philly() else { return };
+    for gpus in [416, 540] {
+        let [tenure, las, oracle] =
+            [Policy::Tenure, Policy::Las, Policy::Oracle].map(|policy| replay(policy, &jobs, gpus, 60));
+        let gap = completion_s(&las) - completion_s(&oracle);
+        assert!(
+            completion_s(&tenure) - completion_s(&oracle) < gap / 2.0,
+            "{gpus} GPUs"
+        );
+        let kept = tenure
+            .promises
+            .as_ref()
+            .map(|promises| promises.kept(&tenure.jobs));
+        assert!(kept.is_some_and(|kept| kept.inside > 0.8), "{gpus} GPUs");
+    }
+}
