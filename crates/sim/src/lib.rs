@@ -7,4 +7,5 @@
 
 pub mod bench;
 pub mod house;
+pub mod packing;
 pub mod platform;
