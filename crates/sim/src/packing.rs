@@ -4,6 +4,7 @@
 //! is the domain's own board; the peers are written from their published descriptions.
 
 pub mod fgd;
+pub mod ours;
 pub mod peer;
 pub mod replay;
 pub mod room;
