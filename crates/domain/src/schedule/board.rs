@@ -250,7 +250,7 @@ impl Board {
             return 0;
         }
         let kind = &self.kinds[usize::from(row.kind)];
-        if shape.gpus > 0 && (!kind.class.meets(shape.classes) || shape.size(kind.vram_mib) > row.most) {
+        if shape.gpus > 0 && (!kind.class.meets(shape.classes) || shape.permille > row.most) {
             return 0;
         }
         let gpus = gpus_of(&self.gpus, row);

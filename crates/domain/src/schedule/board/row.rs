@@ -55,8 +55,9 @@ pub struct Row {
     pub block: Option<u32>,
     /// GPUs nobody has anything of.
     pub whole: u16,
-    /// The largest free share, and all of them together.
+    /// The most compute free on one GPU, in thousandths.
     pub most: u16,
+    /// Free shares of all GPUs together.
     pub idle: u32,
     pub waste: i64,
     /// The change of the board that it had last.
@@ -68,7 +69,7 @@ impl Row {
     pub fn reckon(&mut self, gpus: &[GpuRoom], vram_mib: u32, waste: Option<&Waste>) {
         let shares = || gpus.iter().map(|gpu| gpu.share(vram_mib));
         self.idle = shares().map(u32::from).sum();
-        self.most = shares().max().unwrap_or(0);
+        self.most = gpus.iter().map(|gpu| gpu.permille).max().unwrap_or(0);
         let whole = gpus.iter().filter(|gpu| gpu.is_whole(vram_mib)).count();
         self.whole = u16::try_from(whole).unwrap_or(u16::MAX);
         self.waste = waste.map_or(0, |waste| {
@@ -111,14 +112,14 @@ impl Row {
             return Some((of_gpus + waste.of_node(step, cpu_milli, idle, whole - taken), at));
         }
         let mut best: Option<(i64, usize)> = None;
-        let mut same = GpuRoom::default();
+        let mut same = None;
         let mut of_node = (u32::MAX, usize::MAX, 0);
         for (at, gpu) in gpus.iter().enumerate() {
             // Neighbours are often alike.
-            if *gpu == same || !gpu.fits(shape) {
+            if same == Some(*gpu) || !gpu.fits(shape) {
                 continue;
             }
-            same = *gpu;
+            same = Some(*gpu);
             let (before, after) = (gpu.share(vram_mib), gpu.without(shape).share(vram_mib));
             let idle = self.idle - u32::from(before) + u32::from(after);
             let whole = whole - usize::from(gpu.is_whole(vram_mib));
