@@ -61,6 +61,8 @@ pub struct Spot {
 pub struct Board {
     rows: Vec<Row>,
     gpus: Vec<GpuRoom>,
+    /// Of each GPU, the scarcer of its two sides.
+    shares: Vec<u16>,
     kinds: Vec<Kind>,
     /// For each kind; none before anything was learnt.
     wastes: Vec<Waste>,
@@ -99,7 +101,7 @@ impl Board {
     }
 
     pub fn gpus(&self, row: usize) -> &[GpuRoom] {
-        gpus_of(&self.gpus, &self.rows[row])
+        of_row(&self.gpus, &self.rows[row])
     }
 
     pub fn row(&self, row: usize) -> &Row {
@@ -111,6 +113,7 @@ impl Board {
         let rankings: usize = self.rankings.iter().map(|kept| kept.ranking.size()).sum();
         self.rows.capacity() * size_of::<Row>()
             + self.gpus.capacity() * size_of::<GpuRoom>()
+            + self.shares.capacity() * 2
             + self.log.capacity() * 4
             + rankings
     }
@@ -149,6 +152,7 @@ impl Board {
             changed: 0,
         });
         self.gpus.extend(&bench.gpus);
+        self.shares.resize(self.gpus.len(), 0);
         self.blocks += usize::from(bench.block.is_some());
         self.changed(row);
         // Rankings have a place for each row.
@@ -206,9 +210,10 @@ impl Board {
 
     fn changed(&mut self, row: usize) {
         let kind = usize::from(self.rows[row].kind);
-        let gpus = gpus_of(&self.gpus, &self.rows[row]);
+        let range = self.rows[row].range();
         let vram_mib = self.kinds[kind].vram_mib;
-        self.rows[row].reckon(gpus, vram_mib, self.wastes.get(kind));
+        let (gpus, shares) = (&self.gpus[range.clone()], &mut self.shares[range]);
+        self.rows[row].reckon(gpus, shares, vram_mib, self.wastes.get(kind));
         self.rows[row].changed = self.log_from + self.log.len() as u64 + 1;
         self.log.push(u32::try_from(row).expect("INVARIANT: fewer rows than 2^32"));
         // Who is further behind than this looks at every row's own number instead.
@@ -233,9 +238,8 @@ impl Board {
         let tables = |kind: &Kind| Waste::new(kind, &self.kinds, &often);
         self.wastes = self.kinds.iter().map(tables).collect();
         for row in &mut self.rows {
-            let kind = usize::from(row.kind);
-            let gpus = gpus_of(&self.gpus, row);
-            row.reckon(gpus, self.kinds[kind].vram_mib, self.wastes.get(kind));
+            let shares = of_row(&self.shares, row);
+            row.reckon_waste(shares, self.wastes.get(usize::from(row.kind)));
         }
         self.learnt = often;
         for kept in &mut self.rankings {
@@ -253,9 +257,10 @@ impl Board {
         if shape.gpus > 0 && (!kind.class.meets(shape.classes) || shape.permille > row.most) {
             return 0;
         }
-        let gpus = gpus_of(&self.gpus, row);
-        let Some(least) = choose::least_waste(row, gpus, kind.vram_mib, shape, self.wastes.get(usize::from(row.kind)))
-        else {
+        let gpus = of_row(&self.gpus, row);
+        let shares = of_row(&self.shares, row);
+        let waste = self.wastes.get(usize::from(row.kind));
+        let Some(least) = choose::least_waste(row, gpus, shares, kind.vram_mib, shape, waste) else {
             return 0;
         };
         let middle = 1 << (SCORE_BITS - 1);
@@ -367,7 +372,9 @@ impl Board {
     fn spot(&self, row: usize, shape: &Shape) -> Spot {
         let kind = usize::from(self.rows[row].kind);
         let vram_mib = self.kinds[kind].vram_mib;
-        let gpus = choose::gpus(&self.rows[row], self.gpus(row), vram_mib, shape, self.wastes.get(kind));
+        let shares = of_row(&self.shares, &self.rows[row]);
+        let waste = self.wastes.get(kind);
+        let gpus = choose::gpus(&self.rows[row], self.gpus(row), shares, vram_mib, shape, waste);
         Spot {
             row,
             gpus: gpus.expect("INVARIANT: only rows that fit are ranked"),
@@ -375,6 +382,7 @@ impl Board {
     }
 }
 
-fn gpus_of<'a>(gpus: &'a [GpuRoom], row: &Row) -> &'a [GpuRoom] {
-    &gpus[row.first as usize..row.first as usize + usize::from(row.gpus)]
+/// What a row has of something kept for each GPU.
+fn of_row<'a, T>(each: &'a [T], row: &Row) -> &'a [T] {
+    &each[row.range()]
 }

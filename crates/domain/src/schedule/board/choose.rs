@@ -8,6 +8,7 @@ use super::waste::Waste;
 pub fn least_waste(
     row: &Row,
     gpus: &[GpuRoom],
+    shares: &[u16],
     vram_mib: u32,
     shape: &Shape,
     waste: Option<&Waste>,
@@ -15,11 +16,11 @@ pub fn least_waste(
     let one_or_whole = shape.gpus <= 1 || shape.is_whole();
     match waste {
         Some(waste) if one_or_whole => {
-            let (least, _) = row.least_waste(gpus, vram_mib, shape, waste)?;
+            let (least, _) = row.least_waste(gpus, shares, vram_mib, shape, waste)?;
             Some(least)
         }
         _ => {
-            let chosen = self::gpus(row, gpus, vram_mib, shape, waste)?;
+            let chosen = self::gpus(row, gpus, shares, vram_mib, shape, waste)?;
             Some(waste.map_or(0, |waste| wasted(row, gpus, vram_mib, shape, waste, &chosen)))
         }
     }
@@ -40,7 +41,8 @@ fn wasted(
     }
     let mut with = row.clone();
     with.cpu_milli -= shape.cpu_milli;
-    with.reckon(&after, vram_mib, Some(waste));
+    let mut shares = vec![0; after.len()];
+    with.reckon(&after, &mut shares, vram_mib, Some(waste));
     with.waste
 }
 
@@ -48,6 +50,7 @@ fn wasted(
 pub fn gpus(
     row: &Row,
     gpus: &[GpuRoom],
+    shares: &[u16],
     vram_mib: u32,
     shape: &Shape,
     waste: Option<&Waste>,
@@ -62,11 +65,11 @@ pub fn gpus(
         return (taken.len() == usize::from(shape.gpus)).then_some(taken);
     }
     if let (1, Some(waste)) = (shape.gpus, waste) {
-        let (_, at) = row.least_waste(gpus, vram_mib, shape, waste)?;
+        let (_, at) = row.least_waste(gpus, shares, vram_mib, shape, waste)?;
         return Some(vec![index(at)]);
     }
     let mut fitting: Vec<usize> = (0..gpus.len()).filter(|&at| gpus[at].fits(shape)).collect();
-    fitting.sort_by_key(|&at| gpus[at].share(vram_mib));
+    fitting.sort_by_key(|&at| shares[at]);
     fitting.truncate(shape.gpus.into());
     (fitting.len() == usize::from(shape.gpus)).then(|| fitting.into_iter().map(index).collect())
 }

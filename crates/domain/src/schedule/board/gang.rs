@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::shape::Shape;
-use super::{Board, Spot};
+use super::{Board, Spot, choose, of_row};
 
 impl Board {
     /// Places for all members, or none. One block that holds them all is taken, the fullest such; otherwise the blocks
@@ -76,9 +76,10 @@ impl Board {
         let vram_mib = self.kinds[kind].vram_mib;
         let mut room = self.rows[row].clone();
         let mut gpus = self.gpus(row).to_vec();
+        let mut shares = of_row(&self.shares, &self.rows[row]).to_vec();
         let mut spots = Vec::new();
         while spots.len() < members && room.could_hold(shape) {
-            let Some(chosen) = super::choose::gpus(&room, &gpus, vram_mib, shape, self.wastes.get(kind)) else {
+            let Some(chosen) = choose::gpus(&room, &gpus, &shares, vram_mib, shape, self.wastes.get(kind)) else {
                 break;
             };
             for &gpu in &chosen {
@@ -86,7 +87,7 @@ impl Board {
             }
             room.cpu_milli -= shape.cpu_milli;
             room.memory_mib -= shape.memory_mib;
-            room.reckon(&gpus, vram_mib, self.wastes.get(kind));
+            room.reckon(&gpus, &mut shares, vram_mib, self.wastes.get(kind));
             spots.push(Spot { row, gpus: chosen });
         }
         spots

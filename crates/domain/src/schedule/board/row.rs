@@ -65,17 +65,29 @@ pub struct Row {
 }
 
 impl Row {
-    /// Reckons anew what follows from the GPUs.
-    pub fn reckon(&mut self, gpus: &[GpuRoom], vram_mib: u32, waste: Option<&Waste>) {
-        let shares = || gpus.iter().map(|gpu| gpu.share(vram_mib));
-        self.idle = shares().map(u32::from).sum();
+    /// Its GPUs among the board's.
+    pub fn range(&self) -> std::ops::Range<usize> {
+        self.first as usize..self.first as usize + usize::from(self.gpus)
+    }
+
+    /// Reckons anew what follows from the GPUs, and their shares.
+    pub fn reckon(&mut self, gpus: &[GpuRoom], shares: &mut [u16], vram_mib: u32, waste: Option<&Waste>) {
+        for (share, gpu) in shares.iter_mut().zip(gpus) {
+            *share = gpu.share(vram_mib);
+        }
+        self.idle = shares.iter().copied().map(u32::from).sum();
         self.most = gpus.iter().map(|gpu| gpu.permille).max().unwrap_or(0);
         let whole = gpus.iter().filter(|gpu| gpu.is_whole(vram_mib)).count();
         self.whole = u16::try_from(whole).unwrap_or(u16::MAX);
+        self.reckon_waste(shares, waste);
+    }
+
+    /// The waste alone, when the mix was learnt anew.
+    pub fn reckon_waste(&mut self, shares: &[u16], waste: Option<&Waste>) {
         self.waste = waste.map_or(0, |waste| {
             let step = waste.cpu_step(self.cpu_milli);
-            let of_gpus: i64 = shares().map(|free| waste.of_gpu(step, free)).sum();
-            of_gpus + waste.of_node(step, self.cpu_milli, self.idle, whole)
+            let of_gpus: i64 = shares.iter().map(|&free| waste.of_gpu(step, free)).sum();
+            of_gpus + waste.of_node(step, self.cpu_milli, self.idle, self.whole.into())
         });
     }
 
@@ -90,6 +102,7 @@ impl Row {
     pub fn least_waste(
         &self,
         gpus: &[GpuRoom],
+        shares: &[u16],
         vram_mib: u32,
         shape: &Shape,
         waste: &Waste,
@@ -97,10 +110,7 @@ impl Row {
         let cpu_milli = self.cpu_milli - shape.cpu_milli;
         let step = waste.cpu_step(cpu_milli);
         let whole = usize::from(self.whole);
-        let now = || -> i64 {
-            let shares = gpus.iter().map(|gpu| gpu.share(vram_mib));
-            shares.map(|free| waste.of_gpu(step, free)).sum()
-        };
+        let now = || -> i64 { shares.iter().map(|&free| waste.of_gpu(step, free)).sum() };
         if shape.gpus == 0 {
             return Some((now() + waste.of_node(step, cpu_milli, self.idle, whole), 0));
         }
@@ -120,7 +130,7 @@ impl Row {
                 continue;
             }
             same = Some(*gpu);
-            let (before, after) = (gpu.share(vram_mib), gpu.without(shape).share(vram_mib));
+            let (before, after) = (shares[at], gpu.without(shape).share(vram_mib));
             let idle = self.idle - u32::from(before) + u32::from(after);
             let whole = whole - usize::from(gpu.is_whole(vram_mib));
             if (idle, whole) != (of_node.0, of_node.1) {

@@ -71,21 +71,38 @@ impl Waste {
         let all: f64 = mix.iter().map(|often| often.weight).sum();
         let price = SCARCE * pressure(kind, kinds, mix);
         let several = |often: &Often| often.shape.gpus > 1 && often.shape.is_whole();
+        // What fits at a step of CPU and of size: what appears there first, and all that fits below.
+        let mut fitting = vec![vec![0.0; sizes]; cpu_steps.len() + 1];
+        let mut in_whole = vec![[0.0; TOGETHER]; cpu_steps.len() + 1];
+        for often in usable() {
+            let cpu = cpu_steps.partition_point(|&step| step <= often.shape.cpu_milli);
+            if several(often) {
+                in_whole[cpu][usize::from(often.shape.gpus).min(TOGETHER - 1)] += often.weight * 1000.0;
+            } else {
+                let at = steps.partition_point(|&step| step <= size(often)).min(sizes - 1);
+                fitting[cpu][at] += often.weight;
+            }
+        }
         let mut unusable = Vec::new();
         let mut together = Vec::new();
-        for cpu in 0..=cpu_steps.len() {
-            let has_cpu = |often: &Often| cpu > 0 && often.shape.cpu_milli <= cpu_steps[cpu - 1];
-            for at in 0..sizes {
-                let fits = |often: &&Often| at > 0 && size(often) <= steps[at - 1] && has_cpu(often);
-                let single = usable().filter(|often| !several(often));
-                let fitting: f64 = single.filter(fits).map(|often| often.weight).sum();
-                unusable.push(i32::try_from(fixed(all - fitting - price)).unwrap_or(i32::MAX));
+        for cpu in 0..fitting.len() {
+            if cpu > 0 {
+                for at in 0..sizes {
+                    fitting[cpu][at] += fitting[cpu - 1][at];
+                }
+                for whole in 0..TOGETHER {
+                    in_whole[cpu][whole] += in_whole[cpu - 1][whole];
+                }
             }
-            for whole in 0..TOGETHER {
-                let fits = |often: &&Often| {
-                    several(often) && usize::from(often.shape.gpus) <= whole && has_cpu(often)
-                };
-                together.push(fixed(usable().filter(fits).map(|often| often.weight * 1000.0).sum()));
+            let mut fits = 0.0;
+            for weight in &fitting[cpu] {
+                fits += weight;
+                unusable.push(i32::try_from(fixed(all - fits - price)).unwrap_or(i32::MAX));
+            }
+            let mut usable = 0.0;
+            for weight in &in_whole[cpu] {
+                usable += weight;
+                together.push(fixed(usable));
             }
         }
         let sized: Vec<(usize, f64)> = usable()
