@@ -5,6 +5,7 @@
 
 pub mod admit;
 pub mod allocation;
+pub mod board;
 pub mod fleet;
 pub mod hardware;
 pub mod order;

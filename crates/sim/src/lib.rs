@@ -8,4 +8,5 @@
 pub mod bench;
 pub mod house;
 pub mod jct;
+pub mod packing;
 pub mod platform;

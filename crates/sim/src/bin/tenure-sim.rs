@@ -1,17 +1,49 @@
-//! `tenure-sim`: replay of traces on virtual time, driving the real domain.
+//! `tenure-sim`: the domain's scheduler on traces and on generated fleets. `--json` prints one line a result.
 
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
 use clap::{Parser, Subcommand};
+use serde::Serialize;
 use tenure_sim::jct::{self, utilisation};
+use tenure_sim::packing::contest::{self, Policy};
+use tenure_sim::packing::{generate, throughput, trace};
 
 #[derive(Parser)]
-#[command(about = "Trace replay of Tenure's decisions on virtual time")]
+#[command(about = "Tenure's scheduler on traces and generated fleets")]
 struct Args {
     #[command(subcommand)]
-    study: Study,
+    what: What,
 }
 
 #[derive(Subcommand)]
-enum Study {
+enum What {
+    /// How much of a fleet's GPUs each policy gives away. Without files: a small generated fleet.
+    Packing {
+        #[arg(long, requires = "pods")]
+        nodes: Option<PathBuf>,
+        #[arg(long, requires = "nodes")]
+        pods: Vec<PathBuf>,
+        #[arg(long, value_enum, value_delimiter = ',', default_value = "tenure,fgd")]
+        policy: Vec<Policy>,
+        #[arg(long, default_value_t = 10)]
+        seeds: u64,
+        /// One JSON object a line instead of text.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Decisions per second of the placement board.
+    Throughput {
+        #[arg(long, default_value_t = 1213)]
+        nodes: usize,
+        #[arg(long, default_value_t = 8)]
+        gpus_per_node: usize,
+        #[arg(long, default_value_t = 200_000)]
+        decisions: usize,
+        /// One JSON object a line instead of text.
+        #[arg(long)]
+        json: bool,
+    },
     /// Completion times of a trace of jobs under several queue orders.
     Jct(jct::Args),
     /// The same jobs on GPUs of each team's own and on a shared pool.
@@ -19,8 +51,66 @@ enum Study {
 }
 
 fn main() -> anyhow::Result<()> {
-    match Args::parse().study {
-        Study::Jct(args) => jct::run(&args),
-        Study::Utilisation(args) => utilisation::run(&args),
+    match Args::parse().what {
+        What::Packing {
+            nodes: Some(nodes),
+            pods,
+            policy,
+            seeds,
+            json,
+        } => {
+            let fleet = trace::machines(&trace::read(&nodes)?)
+                .with_context(|| format!("nodes of {}", nodes.display()))?;
+            for path in &pods {
+                let pods = trace::pods(&trace::read(path)?, &fleet)
+                    .with_context(|| format!("pods of {}", path.display()))?;
+                for &policy in &policy {
+                    print(json, &contest::run(&name(path), &fleet, &pods, policy, seeds))?;
+                }
+            }
+        }
+        What::Packing {
+            policy, seeds, json, ..
+        } => {
+            let fleet = generate::fleet(200, 1);
+            let pods = generate::pods(&fleet, 2);
+            for &policy in &policy {
+                print(json, &contest::run("generated", &fleet, &pods, policy, seeds))?;
+            }
+        }
+        What::Throughput {
+            nodes,
+            gpus_per_node,
+            decisions,
+            json,
+        } => {
+            print(json, &throughput::singles(nodes, gpus_per_node, decisions))?;
+            for size in [8, 64, 512] {
+                if let Some(line) = throughput::gangs(nodes, gpus_per_node, size, 100) {
+                    print(json, &line)?;
+                }
+            }
+        }
+        What::Jct(args) => jct::run(&args)?,
+        What::Utilisation(args) => utilisation::run(&args)?,
     }
+    Ok(())
+}
+
+/// `openb_pod_list_default.csv` is the trace `default`.
+fn name(path: &Path) -> String {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    stem.strip_prefix("openb_pod_list_").unwrap_or(&stem).to_owned()
+}
+
+fn print(json: bool, line: &impl Serialize) -> anyhow::Result<()> {
+    let line = serde_json::to_value(line)?;
+    if json {
+        println!("{line}");
+        return Ok(());
+    }
+    let fields = line.as_object().into_iter().flatten();
+    let words: Vec<String> = fields.map(|(name, value)| format!("{name} {value}")).collect();
+    println!("{}", words.join("  "));
+    Ok(())
 }

@@ -1,0 +1,399 @@
+//! The board: what is free in the fleet, ranked for every shape of request, so that a place is found without looking
+//! at the fleet.
+//!
+//! Each shape that is asked for has a ranking of all rows by how little waste it would add there. A change of a node
+//! is noted; a ranking catches up with the changes when its shape is next asked for, row by row. The mix is learnt
+//! from arrivals; when it moved, rankings are made anew. Pure: no clock, no chance; equal scores are settled by a
+//! number fixed for the node.
+//!
+//! Deliberately absent: quota, prices, tenants and isolation. Who calls it takes the first candidate that its own
+//! rules allow.
+
+pub mod choose;
+pub mod gang;
+pub mod mix;
+pub mod rank;
+pub mod row;
+pub mod shape;
+#[cfg(test)]
+mod tests;
+pub mod waste;
+
+use std::collections::HashMap;
+
+use mix::{Mix, Often};
+use rank::Ranking;
+use row::{GpuRoom, Row};
+use shape::{Classes, Shape};
+use waste::{Kind, Waste};
+
+/// Shapes that keep a ranking; the one longest not asked for goes first.
+const RANKINGS_MAX: usize = 256;
+/// A mix that moved less than this is not worth new rankings.
+const MOVED: f64 = 0.05;
+/// Scores are in steps of 16 thousandths of a GPU; finer differences are within what the mix is known to.
+const STEP_BITS: u32 = 16 + 4;
+const SCORE_BITS: u32 = 12;
+const TIE_BITS: u32 = 32 - SCORE_BITS;
+
+/// A node's GPUs of one kind, as they come to the board.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bench {
+    pub class: Classes,
+    /// Memory of each GPU.
+    pub vram_mib: u32,
+    pub gpus: Vec<GpuRoom>,
+    pub cpu_milli: u32,
+    pub memory_mib: u64,
+    /// Identity of the node, for settling equal scores.
+    pub node: u64,
+    pub block: Option<u32>,
+}
+
+/// Where a shape would go: a row and its GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spot {
+    pub row: usize,
+    pub gpus: Vec<u16>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Board {
+    rows: Vec<Row>,
+    gpus: Vec<GpuRoom>,
+    /// Of each GPU, the scarcer of its two sides.
+    shares: Vec<u16>,
+    kinds: Vec<Kind>,
+    /// For each kind; none before anything was learnt.
+    wastes: Vec<Waste>,
+    mix: Mix,
+    learnt: Vec<Often>,
+    /// Rows in the order of their changes, the first being change `log_from`.
+    log: Vec<u32>,
+    log_from: u64,
+    rankings: Vec<Kept>,
+    by_shape: HashMap<Shape, usize>,
+    asked: u64,
+    /// Rows whose node told a fabric block.
+    blocks: usize,
+}
+
+/// A ranking, how far it has caught up, and when it was last asked for.
+#[derive(Debug, Clone)]
+struct Kept {
+    shape: Shape,
+    ranking: Ranking,
+    seen: Option<u64>,
+    asked: u64,
+}
+
+/// A number for settling ties that neither name nor age of the node tell.
+fn tie(node: u64) -> u32 {
+    let mut mixed = node.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed >> (64 - TIE_BITS)) as u32
+}
+
+impl Board {
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub fn gpus(&self, row: usize) -> &[GpuRoom] {
+        of_row(&self.gpus, &self.rows[row])
+    }
+
+    pub fn row(&self, row: usize) -> &Row {
+        &self.rows[row]
+    }
+
+    /// Bytes the board takes.
+    pub fn size(&self) -> usize {
+        let rankings: usize = self.rankings.iter().map(|kept| kept.ranking.size()).sum();
+        self.rows.capacity() * size_of::<Row>()
+            + self.gpus.capacity() * size_of::<GpuRoom>()
+            + self.shares.capacity() * 2
+            + self.log.capacity() * 4
+            + rankings
+    }
+
+    /// Takes a node's GPUs of one kind; the row they are.
+    pub fn join(&mut self, bench: &Bench) -> usize {
+        let known = self
+            .kinds
+            .iter()
+            .position(|kind| kind.class == bench.class && kind.vram_mib == bench.vram_mib);
+        let kind = known.unwrap_or_else(|| {
+            self.kinds.push(Kind {
+                class: bench.class,
+                vram_mib: bench.vram_mib,
+                gpus: 0,
+            });
+            // A kind never seen has no tables yet; learning makes them.
+            self.wastes.clear();
+            self.learnt.clear();
+            self.kinds.len() - 1
+        });
+        self.kinds[kind].gpus += bench.gpus.len() as u64;
+        let row = self.rows.len();
+        self.rows.push(Row {
+            cpu_milli: bench.cpu_milli,
+            memory_mib: bench.memory_mib,
+            kind: u16::try_from(kind).expect("INVARIANT: fewer kinds of GPU than 65,536"),
+            gpus: u16::try_from(bench.gpus.len()).expect("INVARIANT: a node has at most 1,024 GPUs"),
+            first: u32::try_from(self.gpus.len()).expect("INVARIANT: fewer GPUs than 2^32"),
+            tie: tie(bench.node),
+            block: bench.block,
+            whole: 0,
+            most: 0,
+            idle: 0,
+            waste: 0,
+            changed: 0,
+        });
+        self.gpus.extend(&bench.gpus);
+        self.shares.resize(self.gpus.len(), 0);
+        self.blocks += usize::from(bench.block.is_some());
+        self.changed(row);
+        // Rankings have a place for each row.
+        self.rankings.clear();
+        self.by_shape.clear();
+        row
+    }
+
+    /// Says what is free on a row now.
+    pub fn set(&mut self, row: usize, cpu_milli: u32, memory_mib: u64, gpus: &[GpuRoom]) {
+        let at = self.rows[row].first as usize;
+        assert_eq!(
+            gpus.len(),
+            usize::from(self.rows[row].gpus),
+            "INVARIANT: a row keeps its GPUs"
+        );
+        self.gpus[at..at + gpus.len()].copy_from_slice(gpus);
+        self.rows[row].cpu_milli = cpu_milli;
+        self.rows[row].memory_mib = memory_mib;
+        self.changed(row);
+    }
+
+    /// Gives the shape its place.
+    pub fn take(&mut self, shape: &Shape, spot: &Spot) {
+        let row = &mut self.rows[spot.row];
+        // INVARIANT: nothing is given twice; a spot that no longer fits is a bug of the caller.
+        assert!(row.could_hold(shape), "INVARIANT: a node is not over-committed");
+        row.cpu_milli -= shape.cpu_milli;
+        row.memory_mib -= shape.memory_mib;
+        let (first, vram_mib) = (row.first as usize, self.kinds[usize::from(row.kind)].vram_mib);
+        for &gpu in &spot.gpus {
+            let room = &mut self.gpus[first + usize::from(gpu)];
+            let fits = room.fits(shape) && (!shape.is_whole() || room.is_whole(vram_mib));
+            assert!(fits, "INVARIANT: a GPU is not over-committed");
+            *room = room.without(shape);
+        }
+        self.changed(spot.row);
+    }
+
+    /// Takes back what the shape had there.
+    pub fn give_back(&mut self, shape: &Shape, spot: &Spot) {
+        let row = &mut self.rows[spot.row];
+        row.cpu_milli += shape.cpu_milli;
+        row.memory_mib += shape.memory_mib;
+        let (first, vram_mib) = (row.first as usize, self.kinds[usize::from(row.kind)].vram_mib);
+        for &gpu in &spot.gpus {
+            let room = &mut self.gpus[first + usize::from(gpu)];
+            *room = GpuRoom {
+                permille: room.permille + shape.permille,
+                vram_mib: if shape.is_whole() {
+                    vram_mib
+                } else {
+                    room.vram_mib + shape.vram_mib
+                },
+            };
+            assert!(
+                room.permille <= 1000 && room.vram_mib <= vram_mib,
+                "INVARIANT: no more comes back than was given"
+            );
+        }
+        self.changed(spot.row);
+    }
+
+    fn changed(&mut self, row: usize) {
+        let kind = usize::from(self.rows[row].kind);
+        let range = self.rows[row].range();
+        let vram_mib = self.kinds[kind].vram_mib;
+        let (gpus, shares) = (&self.gpus[range.clone()], &mut self.shares[range]);
+        self.rows[row].reckon(gpus, shares, vram_mib, self.wastes.get(kind));
+        self.rows[row].changed = self.log_from + self.log.len() as u64 + 1;
+        self.log
+            .push(u32::try_from(row).expect("INVARIANT: fewer rows than 2^32"));
+        // Who is further behind than this looks at every row's own number instead.
+        if self.log.len() > 2 * self.rows.len() + 1024 {
+            let old = self.log.len() / 2;
+            self.log.drain(..old);
+            self.log_from += old as u64;
+        }
+    }
+
+    /// Takes note of an arrival, for the mix. Once for each job, however often a place is asked for.
+    pub fn learn(&mut self, shape: &Shape) {
+        if self.mix.note(shape, self.rows.len()) {
+            let often = self.mix.often();
+            if self.wastes.is_empty() || mix::distance(&self.learnt, &often) > MOVED {
+                self.adopt(often);
+            }
+        }
+    }
+
+    fn adopt(&mut self, often: Vec<Often>) {
+        let tables = |kind: &Kind| Waste::new(kind, &self.kinds, &often);
+        self.wastes = self.kinds.iter().map(tables).collect();
+        for row in &mut self.rows {
+            let shares = of_row(&self.shares, row);
+            row.reckon_waste(shares, self.wastes.get(usize::from(row.kind)));
+        }
+        self.learnt = often;
+        for kept in &mut self.rankings {
+            kept.seen = None;
+        }
+    }
+
+    /// The rank of a row for a shape; 0 where it does not fit.
+    fn rank(&self, row: usize, shape: &Shape) -> u32 {
+        let row = &self.rows[row];
+        if !row.could_hold(shape) {
+            return 0;
+        }
+        let kind = &self.kinds[usize::from(row.kind)];
+        if shape.gpus > 0 && (!kind.class.meets(shape.classes) || shape.permille > row.most) {
+            return 0;
+        }
+        let gpus = of_row(&self.gpus, row);
+        let shares = of_row(&self.shares, row);
+        let waste = self.wastes.get(usize::from(row.kind));
+        let Some(least) = choose::least_waste(row, gpus, shares, kind.vram_mib, shape, waste) else {
+            return 0;
+        };
+        let middle = 1 << (SCORE_BITS - 1);
+        let score = ((row.waste - least) >> STEP_BITS) + middle;
+        let score = score.clamp(1, (1 << SCORE_BITS) - 1) as u32;
+        score << TIE_BITS | row.tie
+    }
+
+    /// The ranking of a shape, made or brought up to date.
+    fn caught_up(&mut self, shape: &Shape) -> usize {
+        let at = self.kept(shape);
+        let now = self.log_from + self.log.len() as u64;
+        let seen = self.rankings[at].seen;
+        if seen == Some(now) {
+            return at;
+        }
+        let mut ranking = std::mem::take(&mut self.rankings[at].ranking);
+        match seen {
+            None => {
+                let mut same: Option<(usize, u32)> = None;
+                let ranks = |row: usize| match same {
+                    Some((like, rank)) if self.is_alike(like, row) => match rank {
+                        0 => 0,
+                        rank => rank >> TIE_BITS << TIE_BITS | self.rows[row].tie,
+                    },
+                    _ => {
+                        let rank = self.rank(row, shape);
+                        same = Some((row, rank));
+                        rank
+                    }
+                };
+                ranking.fill(ranks, self.rows.len());
+            }
+            Some(seen) if seen < self.log_from || now - seen > self.rows.len() as u64 / 4 => {
+                for row in 0..self.rows.len() {
+                    if self.rows[row].changed > seen {
+                        ranking.set(row, self.rank(row, shape));
+                    }
+                }
+            }
+            Some(seen) => {
+                let unseen = (seen - self.log_from) as usize;
+                for (at, &row) in self.log.iter().enumerate().skip(unseen) {
+                    let row = row as usize;
+                    // Only its last change matters.
+                    if self.rows[row].changed == self.log_from + at as u64 + 1 {
+                        ranking.set(row, self.rank(row, shape));
+                    }
+                }
+            }
+        }
+        let kept = &mut self.rankings[at];
+        kept.ranking = ranking;
+        kept.seen = Some(now);
+        at
+    }
+
+    /// Two rows that any shape would find alike.
+    fn is_alike(&self, one: usize, other: usize) -> bool {
+        let (a, b) = (&self.rows[one], &self.rows[other]);
+        a.kind == b.kind
+            && a.cpu_milli == b.cpu_milli
+            && a.memory_mib == b.memory_mib
+            && a.idle == b.idle
+            && self.gpus(one) == self.gpus(other)
+    }
+
+    fn kept(&mut self, shape: &Shape) -> usize {
+        self.asked += 1;
+        let asked = self.asked;
+        if let Some(&at) = self.by_shape.get(shape) {
+            self.rankings[at].asked = asked;
+            return at;
+        }
+        let kept = Kept {
+            shape: *shape,
+            ranking: Ranking::new(self.rows.len()),
+            seen: None,
+            asked,
+        };
+        let at = if self.rankings.len() < RANKINGS_MAX {
+            self.rankings.push(kept);
+            self.rankings.len() - 1
+        } else {
+            let oldest = (0..self.rankings.len())
+                .min_by_key(|&at| self.rankings[at].asked)
+                .unwrap_or(0);
+            let old = std::mem::replace(&mut self.rankings[oldest], kept);
+            self.by_shape.remove(&old.shape);
+            oldest
+        };
+        self.by_shape.insert(*shape, at);
+        at
+    }
+
+    /// The best place for the shape now.
+    pub fn best(&mut self, shape: &Shape) -> Option<Spot> {
+        let at = self.caught_up(shape);
+        let row = self.rankings[at].ranking.best()?;
+        Some(self.spot(row, shape))
+    }
+
+    /// Every place for the shape, the best first.
+    pub fn best_first(&mut self, shape: &Shape) -> impl Iterator<Item = Spot> {
+        let at = self.caught_up(shape);
+        let board = &*self;
+        let rows = board.rankings[at].ranking.best_first();
+        rows.map(move |row| board.spot(row, shape))
+    }
+
+    fn spot(&self, row: usize, shape: &Shape) -> Spot {
+        let kind = usize::from(self.rows[row].kind);
+        let vram_mib = self.kinds[kind].vram_mib;
+        let shares = of_row(&self.shares, &self.rows[row]);
+        let waste = self.wastes.get(kind);
+        let gpus = choose::gpus(&self.rows[row], self.gpus(row), shares, vram_mib, shape, waste);
+        Spot {
+            row,
+            gpus: gpus.expect("INVARIANT: only rows that fit are ranked"),
+        }
+    }
+}
+
+/// What a row has of something kept for each GPU.
+fn of_row<'a, T>(each: &'a [T], row: &Row) -> &'a [T] {
+    &each[row.range()]
+}

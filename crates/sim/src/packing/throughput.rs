@@ -1,0 +1,127 @@
+//! Decisions per second of the board alone, on a fleet of a given size that is kept about nine tenths full.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use tenure_domain::schedule::board::row::GpuRoom;
+use tenure_domain::schedule::board::shape::{Classes, Shape};
+use tenure_domain::schedule::board::{Bench, Board, Spot};
+
+use super::generate;
+use super::ours::shape;
+use super::seeded::Seeded;
+
+const VRAM_MIB: u32 = 1000;
+/// Nodes of one fabric block.
+const BLOCK: usize = 32;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Line {
+    pub case: String,
+    pub nodes: usize,
+    pub gpus_per_node: usize,
+    pub decisions: usize,
+    pub decisions_per_s: f64,
+    pub bytes_per_node: usize,
+}
+
+pub fn fleet(nodes: usize, gpus: usize) -> Board {
+    let mut board = Board::default();
+    for node in 0..nodes {
+        board.join(&Bench {
+            class: Classes(1),
+            vram_mib: VRAM_MIB,
+            gpus: vec![
+                GpuRoom {
+                    permille: 1000,
+                    vram_mib: VRAM_MIB,
+                };
+                gpus
+            ],
+            cpu_milli: 16_000 * u32::try_from(gpus).unwrap_or(u32::MAX / 16_000),
+            memory_mib: 131_072 * gpus as u64,
+            node: node as u64,
+            block: u32::try_from(node / BLOCK).ok(),
+        });
+    }
+    board
+}
+
+/// Fills nine tenths, then times one place given for one given back.
+pub fn singles(nodes: usize, gpus: usize, decisions: usize) -> Line {
+    let mut board = fleet(nodes, gpus);
+    let mut random = Seeded::new(1);
+    let mut held: Vec<(Shape, Spot)> = Vec::new();
+    let mut given = 0;
+    while given < nodes as u64 * gpus as u64 * 900 {
+        let pod = generate::pod(&mut random);
+        let wanted = shape(&pod);
+        board.learn(&wanted);
+        given += pod.total_milli();
+        if let Some(spot) = board.best(&wanted) {
+            board.take(&wanted, &spot);
+            held.push((wanted, spot));
+        }
+    }
+    let began = Instant::now();
+    for _ in 0..decisions {
+        let leaving = random.below(held.len());
+        let (left, spot) = held.swap_remove(leaving);
+        board.give_back(&left, &spot);
+        let wanted = shape(&generate::pod(&mut random));
+        board.learn(&wanted);
+        if let Some(spot) = board.best(&wanted) {
+            board.take(&wanted, &spot);
+            held.push((wanted, spot));
+        } else if let Some(spot) = board.best(&left) {
+            board.take(&left, &spot);
+            held.push((left, spot));
+        }
+    }
+    line("singles", nodes, gpus, decisions, began, &board)
+}
+
+/// Gangs of this many GPUs, eight to a member, placed and given back.
+pub fn gangs(nodes: usize, gpus: usize, size: usize, decisions: usize) -> Option<Line> {
+    let mut board = fleet(nodes, gpus);
+    let per_member = size.min(gpus);
+    let member = Shape {
+        cpu_milli: 8000,
+        memory_mib: 65_536,
+        gpus: u16::try_from(per_member).ok()?,
+        permille: 1000,
+        vram_mib: VRAM_MIB,
+        classes: Classes::ANY,
+    };
+    let members = size / per_member;
+    board.learn(&member);
+    let began = Instant::now();
+    for _ in 0..decisions {
+        let spots = board.gang(&member, members)?;
+        for spot in &spots {
+            board.take(&member, spot);
+        }
+        for spot in &spots {
+            board.give_back(&member, spot);
+        }
+    }
+    Some(line(
+        &format!("gang of {size}"),
+        nodes,
+        gpus,
+        decisions,
+        began,
+        &board,
+    ))
+}
+
+fn line(case: &str, nodes: usize, gpus: usize, decisions: usize, began: Instant, board: &Board) -> Line {
+    Line {
+        case: case.to_owned(),
+        nodes,
+        gpus_per_node: gpus,
+        decisions,
+        decisions_per_s: decisions as f64 / began.elapsed().as_secs_f64().max(1e-9),
+        bytes_per_node: board.size() / nodes.max(1),
+    }
+}
