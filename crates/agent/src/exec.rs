@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tenure_domain::workload::job::StopReason;
 
-use crate::isolate::cgroup::{self, Limits};
+use crate::isolate::cgroup::{self, Limits, freeze};
 use crate::launch::{Launch, SEAT, Seat};
 use crate::record::{Phase, Record, Subject, start_ticks};
 use crate::stop::{self, StopRequest, pause};
@@ -306,6 +306,10 @@ impl Run {
                 }
             }
             match self.timer.due(&self.dir) {
+                // What has no devices and stands still cannot end by itself.
+                Some(_) if freeze::are_frozen(&self.record.cgroups) => {
+                    freeze::kill_frozen(&self.record.cgroups);
+                }
                 Some(timer::Act::Terminate) => kernel::kill(init, libc::SIGTERM),
                 Some(timer::Act::Kill) => self.kill(init, own_pids),
                 None => {}

@@ -7,6 +7,7 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod channel;
+mod checkpoint;
 pub mod clock;
 pub mod conduct;
 pub mod discover;

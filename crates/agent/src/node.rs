@@ -25,6 +25,7 @@ use tenure_domain::id::{AllocationId, VolumeId};
 use tenure_domain::workload::job::StopReason;
 use tokio::sync::watch as watch_channel;
 
+use crate::checkpoint::Checkpoint;
 use crate::conduct;
 use crate::discover::Found;
 use crate::discover::setting::Setting;
@@ -169,6 +170,8 @@ pub struct Node {
     pub telemetry: Telemetry,
     watchdog: Watchdog,
     ending: Mutex<()>,
+    /// Sets aside what programs have on devices whose driver can.
+    checkpoint: Option<Checkpoint>,
     /// What is being paused or resumed just now.
     moving: Mutex<BTreeSet<AllocationId>>,
     seats: Arc<Seats>,
@@ -214,6 +217,7 @@ impl Node {
             telemetry: Telemetry::default(),
             watchdog: Watchdog::new(Setting::from_environment().root, config.context_bytes),
             ending: Mutex::default(),
+            checkpoint: Checkpoint::of(&Setting::from_environment()),
             moving: Mutex::default(),
             seats: Seats::open(config.program.clone(), &seat, config.warm_seats)?,
             users: Mutex::new(Users::open(dir.root(), config.first_user_id)?),

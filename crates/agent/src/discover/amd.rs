@@ -110,6 +110,7 @@ fn device(
                 partitioning: partitioning(card, uuid, vram_mib, &nodes),
                 links,
                 one_tenant: false,
+                checkpoint: false,
             })),
         },
         opencl: None,

@@ -21,6 +21,8 @@ use library::{Failure, Handle, Nvml};
 const DEVICES_MAX: u32 = 256;
 /// The first branch of the driver that limits the memory of cgroups.
 const LIMITS_SINCE: u32 = 615;
+/// The first branch that sets programs aside in steps that can be asked after.
+const CHECKPOINTS_SINCE: u32 = 570;
 
 /// A device that answered.
 struct Gpu {
@@ -63,6 +65,10 @@ pub fn devices(setting: &Setting) -> Result<Answer, String> {
             .driver_version()
             .is_ok_and(|version| floor::branch(&version) >= Some(LIMITS_SINCE))
         && cgroup::has_version_2(&setting.root);
+    let checkpoint = setting.checkpoint().is_some()
+        && nvml
+            .driver_version()
+            .is_ok_and(|version| floor::branch(&version) >= Some(CHECKPOINTS_SINCE));
     let links = link::all(&nvml, &gpus);
     for (gpu, links) in gpus.iter().zip(links) {
         let mut hardware = Hardware {
@@ -76,6 +82,7 @@ pub fn devices(setting: &Setting) -> Result<Answer, String> {
             ecc: nvml.ecc_mode(gpu.handle).ok().map(|(current, _)| current),
             partitioning: None,
             one_tenant: false,
+            checkpoint,
             links,
         };
         hardware.partitioning = mig::partitioning(&nvml, gpu, &mut answer.notes);

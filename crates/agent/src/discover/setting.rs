@@ -8,6 +8,13 @@ use std::time::Duration;
 const ROOT: &str = "TENURE_DEVICE_ROOT";
 const NVML: &str = "TENURE_NVML_LIBRARY";
 const OPENCL: &str = "TENURE_OPENCL_LIBRARY";
+const CHECKPOINT: &str = "TENURE_CUDA_CHECKPOINT";
+/// Where NVIDIA's program for setting programs aside is looked for, below the root.
+const CHECKPOINT_PLACES: [&str; 3] = [
+    "usr/bin/cuda-checkpoint",
+    "usr/local/bin/cuda-checkpoint",
+    "usr/local/cuda/bin/cuda-checkpoint",
+];
 const PATIENCE: &str = "TENURE_DRIVER_PATIENCE_MS";
 /// What begins so is for the NVML library itself and reaches it unread.
 const FOR_NVML: &str = "TENURE_NVML_";
@@ -18,6 +25,8 @@ pub struct Setting {
     pub root: PathBuf,
     pub nvml_library: PathBuf,
     pub opencl_library: PathBuf,
+    /// NVIDIA's `cuda-checkpoint`, where somebody said which.
+    pub checkpoint_program: Option<PathBuf>,
     /// How long a driver may take to answer.
     pub patience: Duration,
     for_nvml: Vec<(String, String)>,
@@ -29,6 +38,7 @@ impl Default for Setting {
             root: PathBuf::from("/"),
             nvml_library: PathBuf::from("libnvidia-ml.so.1"),
             opencl_library: PathBuf::from("libOpenCL.so.1"),
+            checkpoint_program: None,
             patience: Duration::from_secs(10),
             for_nvml: Vec::new(),
         }
@@ -44,6 +54,7 @@ impl Setting {
             root: path(ROOT, usual.root),
             nvml_library: path(NVML, usual.nvml_library),
             opencl_library: path(OPENCL, usual.opencl_library),
+            checkpoint_program: std::env::var_os(CHECKPOINT).map(PathBuf::from),
             patience: patience_ms.map_or(usual.patience, Duration::from_millis),
             for_nvml: std::env::vars_os()
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -59,9 +70,20 @@ impl Setting {
             (NVML.to_owned(), self.nvml_library.clone().into()),
             (OPENCL.to_owned(), self.opencl_library.clone().into()),
         ];
+        let checkpoint = self.checkpoint_program.iter();
+        variables.extend(checkpoint.map(|path| (CHECKPOINT.to_owned(), path.into())));
         let for_nvml = self.for_nvml.iter();
         variables.extend(for_nvml.map(|(name, value)| (name.clone(), value.into())));
         variables
+    }
+
+    /// NVIDIA's program for setting programs aside, where there is one.
+    pub fn checkpoint(&self) -> Option<PathBuf> {
+        let usual = || {
+            let places = CHECKPOINT_PLACES.iter().map(|place| self.root.join(place));
+            places.into_iter().find(|path| path.is_file())
+        };
+        self.checkpoint_program.clone().or_else(usual)
     }
 
     pub fn sys(&self) -> PathBuf {

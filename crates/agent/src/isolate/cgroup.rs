@@ -1,6 +1,7 @@
 //! Limits on what a job's processes use together, by writing the kernel's cgroup files, version 2 or 1.
 
 mod device;
+pub mod freeze;
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,6 +15,8 @@ use crate::discover::setting::Setting;
 use crate::kernel;
 
 const PERIOD_US: u64 = 100_000;
+/// How soon it is looked again whether all have died.
+const FIRST_LOOK: Duration = Duration::from_micros(200);
 
 /// Where this host's cgroups for jobs are made. Empty where there are none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -299,7 +302,7 @@ pub fn memory_kills(dirs: &[PathBuf]) -> u64 {
 /// Ends every process still there and removes the cgroups. False when some would not go.
 pub fn end(dirs: &[PathBuf], patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
-    let mut pause = Duration::from_micros(200);
+    let mut pause = FIRST_LOOK;
     loop {
         let mut left = false;
         for dir in dirs {
@@ -318,6 +321,10 @@ pub fn end(dirs: &[PathBuf], patience: Duration) -> bool {
         }
         if !left {
             return true;
+        }
+        // What stands still does not die in version 1, whatever it was sent. Few do, so not at the first look.
+        if pause > FIRST_LOOK {
+            freeze::thaw(dirs);
         }
         if Instant::now() >= deadline {
             return false;

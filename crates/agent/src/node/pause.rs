@@ -1,13 +1,13 @@
-//! Pausing: an allocation behind a worker gives its devices back and gets them again, and its programs notice nothing
-//! but the time.
+//! Pausing: an allocation gives its devices back and gets them again, and its programs notice nothing but the time.
 //!
-//! The worker sets aside what is on the devices, or takes it up; then the thin parent is told, which writes it down and
-//! has the run-time limit stand still. Each step may be repeated, so an agent that ended in between goes on where the
-//! server says it again. Off the node's one thread, for there may be many gigabytes to move.
+//! Its worker sets aside what is on the devices, or takes it up; where it has none, their driver does (`checkpoint`), and
+//! its processes stand still meanwhile, for they could open a device that is another's. Then the thin parent is told, which
+//! writes it down and has the run-time limit stand still. Each step may be repeated, so an agent that ended in between
+//! goes on where the server says it again. Off the node's one thread, for there may be many gigabytes to move.
 
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,12 @@ use tenure_domain::id::AllocationId;
 
 use super::Node;
 use super::worker::CONTROL;
+use crate::checkpoint::Checkpoint;
+use crate::isolate::cgroup::freeze;
 use crate::record::Phase;
 use crate::scrub::Taker;
 use crate::stop::pause;
+use crate::watchdog::Jobs as _;
 
 /// How long a worker may not be able to set its devices aside.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -68,20 +71,84 @@ impl Node {
                 return Ok(());
             }
         }
-        let worker = Control::connect(&self.worker_dir(id))
-            .map_err(|error| format!("there is no worker that could set its devices aside: {error}"))?;
-        let deadline = Instant::now() + PATIENCE;
-        while !worker.is_aside()? {
-            match worker.ask("suspend") {
-                Ok(said) => tracing::info!(allocation = %id, said, "set aside"),
-                // A command may wait for the program itself, for a moment.
-                Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
-                Err(why) => return Err(why),
-            }
+        match Control::connect(&self.worker_dir(id)) {
+            Ok(worker) => worker.set_aside(id)?,
+            Err(error) => match &self.checkpoint {
+                Some(checkpoint) => self.set_aside_by_driver(checkpoint, id)?,
+                None => {
+                    return Err(format!(
+                        "there is no worker that could set its devices aside, and no driver that does: {error}"
+                    ));
+                }
+            },
         }
         // What another is given now is nobody's.
         self.shares.set_aside(id);
         pause::leave(&self.dir.allocation(id), true).map_err(|error| error.to_string())
+    }
+
+    /// First the driver, for it needs the processes' help; what opened a device between that and their standing still
+    /// would be on a device that is given away.
+    fn set_aside_by_driver(&self, checkpoint: &Checkpoint, id: AllocationId) -> Result<(), String> {
+        let cgroups = self.cgroups_of(id);
+        let users = checkpoint.users(&self.processes(id))?;
+        checkpoint.set_aside(&users)?;
+        let still = freeze::freeze(&cgroups).and_then(|()| {
+            let now = checkpoint.users(&self.processes(id))?;
+            match now.iter().find(|pid| !users.contains(pid)) {
+                Some(pid) => Err(format!("process {pid} opened a device meanwhile")),
+                None => Ok(()),
+            }
+        });
+        if let Err(why) = still {
+            freeze::thaw(&cgroups);
+            checkpoint.take_up(&users)?;
+            return Err(why);
+        }
+        tracing::info!(allocation = %id, processes = users.len(), "set aside by the driver");
+        Ok(())
+    }
+
+    fn take_up_by_driver(&self, checkpoint: &Checkpoint, taker: &Taker) -> Result<(), String> {
+        let id = taker.allocation;
+        let cgroups = self.cgroups_of(id);
+        let users = checkpoint.users(&self.processes(id))?;
+        // Standing still it has no devices, whether or not a process of its had one.
+        if freeze::are_frozen(&cgroups) || checkpoint.is_aside(&users)? {
+            self.give_again(taker, || {
+                // The driver needs the processes' help; without their devices they wait for it.
+                freeze::thaw(&cgroups);
+                let taken = checkpoint.take_up(&users);
+                if taken.is_err() {
+                    let _ = checkpoint.set_aside(&users);
+                    freeze::freeze(&cgroups)?;
+                }
+                taken
+            })?;
+        }
+        freeze::thaw(&cgroups);
+        Ok(())
+    }
+
+    /// Has the devices clean and counted for an allocation before they are its own again.
+    fn give_again(&self, taker: &Taker, take: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+        let id = taker.allocation;
+        self.clean_for(taker)?;
+        let noted = self.scrubs.note(taker, |id| self.lives(id));
+        noted.map_err(|error| error.to_string())?;
+        let sized = self.shares.resize(id, &taker.devices);
+        let taken = sized.map_err(|error| error.to_string()).and_then(|()| take());
+        if taken.is_err() {
+            self.shares.set_aside(id);
+        }
+        taken
+    }
+
+    fn cgroups_of(&self, id: AllocationId) -> Vec<PathBuf> {
+        self.table
+            .get(id)
+            .map(|record| record.cgroups)
+            .unwrap_or_default()
     }
 
     fn take_up(&self, taker: &Taker) -> Result<(), String> {
@@ -93,19 +160,14 @@ impl Node {
                 return Ok(());
             }
         }
-        let worker = Control::connect(&self.worker_dir(id)).map_err(|error| error.to_string())?;
-        if worker.is_aside()? {
-            self.clean_for(taker)?;
-            let noted = self.scrubs.note(taker, |id| self.lives(id));
-            noted.map_err(|error| error.to_string())?;
-            let sized = self.shares.resize(id, &taker.devices);
-            let taken = sized
-                .map_err(|error| error.to_string())
-                .and_then(|()| worker.ask("resume"));
-            if let Err(why) = taken {
-                self.shares.set_aside(id);
-                return Err(why);
+        match (Control::connect(&self.worker_dir(id)), &self.checkpoint) {
+            (Ok(worker), _) => {
+                if worker.is_aside()? {
+                    self.give_again(taker, || worker.ask("resume").map(drop))?;
+                }
             }
+            (Err(_), Some(checkpoint)) => self.take_up_by_driver(checkpoint, taker)?,
+            (Err(error), None) => return Err(error.to_string()),
         }
         pause::leave(&self.dir.allocation(id), false).map_err(|error| error.to_string())
     }
@@ -127,6 +189,19 @@ impl Control {
         )?;
         connect(&socket, &SocketAddrUnix::new(short)?)?;
         Ok(Control(socket))
+    }
+
+    fn set_aside(&self, id: AllocationId) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.is_aside()? {
+            match self.ask("suspend") {
+                Ok(said) => tracing::info!(allocation = %id, said, "set aside"),
+                // A command may wait for the program itself, for a moment.
+                Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+                Err(why) => return Err(why),
+            }
+        }
+        Ok(())
     }
 
     fn is_aside(&self) -> Result<bool, String> {

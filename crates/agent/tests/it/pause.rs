@@ -2,13 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use tenure_api::channel::{DeviceSlice, Order, RunState};
 use tenure_domain::id::AllocationId;
 use tenure_domain::workload::spec::Isolation;
 use tenure_engine::Engine;
 use tenure_engine::conformance::Watcher;
 
-use crate::bench::{Bench, has_ended, is_running};
+use crate::bench::{Bench, fresh, has_ended, is_running};
+use crate::machine::Machine;
 use crate::slice::{DONE, bench, on_page, order, ran, reader, slice};
 
 const MIB: u64 = 1 << 20;
@@ -170,4 +172,146 @@ async fn what_has_no_worker_is_kept_and_says_why() {
         }
     };
     assert!(kept.contains("no worker"), "{kept}");
+}
+
+/// A machine with one GPU of NVIDIA's, and a double of `cuda-checkpoint` that keeps the stage of each process in a file
+/// and refuses steps out of order, as the driver does.
+fn with_checkpoint() -> Machine {
+    let machine = Machine::new();
+    machine
+        .nvml(&json!({"driver": "595.71.05", "devices": [{"model": "H100", "uuid": "GPU-whole", "bus": 1}]}));
+    for file in ["nvidia0", "nvidiactl", "nvidia-uvm"] {
+        machine.file(&format!("dev/{file}"), "");
+    }
+    machine.file("stages/none", "");
+    let stages = machine.root.path().join("stages").display().to_string();
+    machine.file(
+        "usr/bin/cuda-checkpoint",
+        format!(
+            "#!/bin/sh\n\
+             while [ $# -gt 0 ]; do case $1 in --pid) pid=$2; shift;; --action) act=$2; shift;; --get-state) act=state;; esac; shift; done\n\
+             stage=$(cat {stages}/$pid 2>/dev/null || echo running)\n\
+             case $act-$stage in\n\
+               state-*) echo $stage; exit;;\n\
+               lock-running) next=locked;; checkpoint-locked) next=checkpointed;;\n\
+               restore-checkpointed) next=locked;; unlock-locked) next=running;;\n\
+               *) echo \"illegal state\" >&2; exit 1;;\n\
+             esac\n\
+             [ ! -e {stages}/refuse-$act ] || {{ echo \"not supported\" >&2; exit 1; }}\n\
+             echo $next > {stages}/$pid\n"
+        ),
+    );
+    let program = machine.root.path().join("usr/bin/cuda-checkpoint");
+    std::fs::set_permissions(program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    machine
+}
+
+/// A job with the whole GPU open, which counts as long as it runs.
+fn counting(bench: &Bench, machine: &Machine) -> Order {
+    let device = machine.root.path().join("dev/nvidia0");
+    let script = format!(
+        "exec 3<{}; n=0; while :; do n=$((n+1)); echo $n > $MARKS/count; sleep 0.02; done",
+        device.display()
+    );
+    let mut order = bench.order(fresh(), &script);
+    order.tenant = "ten_a".into();
+    order.isolation = Isolation::Exclusive;
+    order.devices = vec![DeviceSlice {
+        uuid: "GPU-whole".into(),
+        vram_mib: 81_920,
+        compute_permille: 1000,
+        capped: false,
+        part: None,
+    }];
+    order
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_sets_aside_what_has_no_worker() {
+    let machine = with_checkpoint();
+    let mut bench = Bench::on(Duration::from_secs(60), &[], &machine.variables()).await;
+    let stages = machine.root.path().join("stages");
+    let stage = || {
+        let all = std::fs::read_dir(&stages).unwrap().flatten();
+        let all = all.filter(|entry| entry.file_name().to_str().unwrap().parse::<i32>().is_ok());
+        let mut all: Vec<String> = all
+            .map(|entry| std::fs::read_to_string(entry.path()).unwrap())
+            .collect();
+        all.dedup();
+        all.concat().trim().to_owned()
+    };
+    let count =
+        |bench: &Bench| std::fs::read_to_string(bench.root.path().join("marks/count")).unwrap_or_default();
+    let order = counting(&bench, &machine);
+    let (id, devices) = (order.allocation, order.devices.clone());
+    let mut watcher = bench.watch();
+    bench.start(order).await;
+    watcher.state(id, is_running).await;
+    crate::bench::eventually("it counts", || !count(&bench).is_empty()).await;
+
+    bench.hub().pause(bench.node, id).await.unwrap();
+    let at_ms = watcher.report(id, is_paused).await.ran_ms;
+    assert_eq!(stage(), "checkpointed");
+    let stood = count(&bench);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(count(&bench), stood, "it stands still");
+
+    // The agent ends meanwhile; another job has the device.
+    bench.kill_agent();
+    watcher = bench.watch();
+    bench.start_agent();
+    bench.settled().await;
+    assert_eq!(watcher.report(id, is_paused).await.ran_ms, at_ms);
+    let mut other = counting(&bench, &machine);
+    other.command = vec!["true".into()];
+    let report = bench.run(other).await;
+    assert_eq!(report.state, DONE);
+
+    resumed(&bench, &mut watcher, id, &devices).await;
+    assert_eq!(stage(), "running");
+    crate::bench::eventually("it goes on", || count(&bench) != stood).await;
+
+    // Paused again and stopped: it never runs without its device.
+    bench.hub().pause(bench.node, id).await.unwrap();
+    watcher.report(id, is_paused).await;
+    let stood = count(&bench);
+    let cancelled = tenure_domain::workload::job::StopReason::Cancelled;
+    bench.hub().stop(bench.node, id, cancelled, 30).await.unwrap();
+    let end = watcher.report(id, has_ended).await;
+    assert!(
+        matches!(end.state, RunState::Exited { by: Some(by), .. } if by == cancelled),
+        "{end:?}"
+    );
+    assert_eq!(count(&bench), stood, "it did not run again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_driver_refuses_to_set_aside_runs_on() {
+    let machine = with_checkpoint();
+    machine.file("stages/refuse-checkpoint", "");
+    let bench = Bench::on(Duration::from_secs(60), &[], &machine.variables()).await;
+    let count = || std::fs::read_to_string(bench.root.path().join("marks/count")).unwrap_or_default();
+    let order = counting(&bench, &machine);
+    let id = order.allocation;
+    let mut watcher = bench.watch();
+    bench.start(order).await;
+    watcher.state(id, is_running).await;
+    crate::bench::eventually("it counts", || !count().is_empty()).await;
+    bench.hub().pause(bench.node, id).await.unwrap();
+    let kept = loop {
+        let report = watcher.report(id, is_running).await;
+        if let Some(why) = report.kept {
+            break why;
+        }
+    };
+    assert!(kept.contains("not supported"), "{kept}");
+    let before = count();
+    crate::bench::eventually("it runs on, unlocked", || count() != before).await;
+    let stages = std::fs::read_dir(machine.root.path().join("stages"))
+        .unwrap()
+        .flatten();
+    let stages: String = stages
+        .map(|entry| std::fs::read_to_string(entry.path()).unwrap())
+        .collect();
+    assert_eq!(stages.trim(), "running");
 }

@@ -11,6 +11,7 @@ use crate::id::JobId;
 use crate::refusal::{Code, Refusal};
 use crate::schedule::allocation::Allocation;
 use crate::schedule::pass;
+use crate::state::State;
 use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
 use crate::workload::job::{Job, PauseReason, Phase};
@@ -34,7 +35,7 @@ impl Case<'_> {
             }
         }
         let allocation = job.allocation.and_then(|id| self.state.fleet.allocation(id));
-        match allocation.and_then(cannot_pause) {
+        match allocation.and_then(|allocation| cannot_pause(self.state, allocation)) {
             None => Ok(vec![Event::JobPausing { job: id, reason }]),
             Some(why) => Err(
                 Refusal::new(Code::WrongPhase, format!("the job cannot be paused: {why}"))
@@ -103,14 +104,20 @@ impl Case<'_> {
     }
 }
 
-/// Why what the allocation has cannot be set aside.
-pub(crate) fn cannot_pause(allocation: &Allocation) -> Option<String> {
+/// Why what the allocation has cannot be set aside: without a worker its GPUs' driver has to.
+pub(crate) fn cannot_pause(state: &State, allocation: &Allocation) -> Option<String> {
     if allocation.slices.is_empty() {
         return Some("it has no GPU to give back".into());
     }
-    (allocation.isolation != Isolation::Fenced).then(|| {
+    let node = state.fleet.node(allocation.node);
+    let by_driver = allocation.slices.iter().all(|slice| {
+        let gpu = node.and_then(|node| node.gpu(slice.gpu));
+        let hardware = gpu.and_then(|gpu| gpu.facts.hardware.as_ref());
+        slice.part.is_none() && hardware.is_some_and(|hardware| hardware.checkpoint && !hardware.one_tenant)
+    });
+    (allocation.isolation != Isolation::Fenced && !by_driver).then(|| {
         format!(
-            "it is {}, and only a slice behind a worker can be set aside without its program's help",
+            "it is {}, and only a slice behind a worker, or on a GPU whose driver does so, can be set aside without its program's help",
             allocation.isolation.as_str()
         )
     })

@@ -40,6 +40,10 @@ pub struct Hardware {
     /// Shares of it are of one tenant at a time, whoever agreed to what: a fault of one ends all.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_tenant: bool,
+    /// Its driver moves what programs have on it to the host's memory and back, so that their jobs can be paused
+    /// without a worker.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub checkpoint: bool,
     /// The other devices of the node, and how each is reached.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,

@@ -80,6 +80,7 @@ fn hardware() -> Hardware {
             uniform: false,
         }),
         one_tenant: false,
+        checkpoint: false,
         links: vec![Link {
             peer: "GPU-77aa".into(),
             path: LinkPath::Nvlink,
