@@ -39,7 +39,7 @@ pub fn board(fleet: &Fleet, seed: u64) -> Board {
             ],
             cpu_milli: machine.cpu_milli,
             memory_mib: machine.memory_mib.into(),
-            node: names.next(),
+            node: names.number(),
             block: None,
         });
     }

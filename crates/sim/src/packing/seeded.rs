@@ -9,7 +9,7 @@ impl Seeded {
         Seeded(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -19,7 +19,7 @@ impl Seeded {
 
     /// Evenly among the first `end` numbers.
     pub fn below(&mut self, end: usize) -> usize {
-        let wide = u128::from(self.next()) * end as u128;
+        let wide = u128::from(self.number()) * end as u128;
         usize::try_from(wide >> 64).expect("INVARIANT: below `end`, which is a usize")
     }
 

@@ -52,6 +52,12 @@ fn fixed(value: f64) -> i64 {
     (value * ONE as f64).round() as i64
 }
 
+fn add(to: &mut [f64], more: &[f64]) {
+    for (to, more) in to.iter_mut().zip(more) {
+        *to += more;
+    }
+}
+
 impl Waste {
     pub fn new(kind: &Kind, kinds: &[Kind], mix: &[Often]) -> Waste {
         let takes = |often: &&Often| often.shape.classes.meets(kind.class);
@@ -86,13 +92,10 @@ impl Waste {
         let mut unusable = Vec::new();
         let mut together = Vec::new();
         for cpu in 0..fitting.len() {
-            if cpu > 0 {
-                for at in 0..sizes {
-                    fitting[cpu][at] += fitting[cpu - 1][at];
-                }
-                for whole in 0..TOGETHER {
-                    in_whole[cpu][whole] += in_whole[cpu - 1][whole];
-                }
+            if let Some(below) = cpu.checked_sub(1) {
+                let (fitting_below, in_whole_below) = (fitting[below].clone(), in_whole[below]);
+                add(&mut fitting[cpu], &fitting_below);
+                add(&mut in_whole[cpu], &in_whole_below);
             }
             let mut fits = 0.0;
             for weight in &fitting[cpu] {
@@ -140,7 +143,7 @@ impl Waste {
         let idle = i64::from(idle) * ONE;
         let starved = |&(weight, ratio): &(i64, i64)| {
             let short = (idle - i64::from(cpu_milli) * ratio).max(0);
-            (short >> 8) * weight >> 8
+            ((short >> 8) * weight) >> 8
         };
         self.ratios.iter().map(starved).sum::<i64>() - whole as i64 * together
     }
