@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_domain::ledger::price::Prices;
 use tenure_domain::tenancy::policy::Policy;
+use tenure_domain::tenancy::share::Share;
 use tenure_domain::workload::spec::Sku;
 
 use crate::problem::Problem;
@@ -28,6 +29,7 @@ use crate::v1::page::Page;
 use crate::v1::platform::Health;
 use crate::v1::scope::{CreateSubscriber, CreateTenant, CreateUser, MoveScope, ScopeView, SetIdentity};
 use crate::v1::secret::{SecretView, SetSecret};
+use crate::v1::share::ShareView;
 use crate::v1::volume::{CreateVolume, GrowVolume, VolumeQuery, VolumeView};
 
 /// How long a whole answer may take; streams have no such end.
@@ -284,6 +286,15 @@ impl Client {
 
     pub async fn set_quota(&self, scope: &str, body: &SetQuota, revision: Option<u64>) -> Answer<QuotaView> {
         self.put(&format!("/v1/scopes/{scope}/quota"), body, revision)
+            .await
+    }
+
+    pub async fn share(&self, scope: &str) -> Answer<ShareView> {
+        self.get(&format!("/v1/scopes/{scope}/share")).await
+    }
+
+    pub async fn set_share(&self, scope: &str, body: &Share, revision: Option<u64>) -> Answer<ShareView> {
+        self.put(&format!("/v1/scopes/{scope}/share"), body, revision)
             .await
     }
 

@@ -18,5 +18,6 @@ pub mod platform;
 pub mod scope;
 pub mod secret;
 pub mod session;
+pub mod share;
 pub mod time;
 pub mod volume;

@@ -9,7 +9,8 @@ use crate::job::Change;
 use crate::refusal::Failure;
 use crate::{
     apply, attach, audit, budget, completion, cost, doctor, event, exec, gpu, job, journal, login, logs,
-    node, policy, port, price, quota, resize, role, rule, run, scope, secret, sku, top, up, volume, whoami,
+    node, policy, port, price, quota, resize, role, rule, run, scope, secret, share, sku, top, up, volume,
+    whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs
@@ -89,6 +90,9 @@ pub enum Command {
     /// Limits on how much is in use at once
     #[command(subcommand)]
     Quota(quota::Command),
+    /// What a scope gets among its siblings: weight, nominal quotas, lending
+    #[command(subcommand)]
+    Share(share::Command),
     /// Limits on how much is spent per period
     #[command(subcommand)]
     Budget(budget::Command),
@@ -159,6 +163,7 @@ impl Command {
             Command::User(command) => command.run(context).await,
             Command::Role(command) => command.run(context).await,
             Command::Quota(command) => command.run(context).await,
+            Command::Share(command) => command.run(context).await,
             Command::Budget(command) => command.run(context).await,
             Command::Policy(command) => command.run(context).await,
             Command::Rules(command) => command.run(context).await,

@@ -47,6 +47,7 @@ mod scale;
 mod scope;
 mod secret;
 mod session;
+mod share;
 mod sku;
 mod spec_file;
 mod table;

@@ -10,13 +10,13 @@ use crate::id::{AllocationId, GpuId, JobId, KeyId, NodeId, SecretId, SessionId, 
 use crate::ledger::price::Prices;
 use crate::meter::Amounts;
 use crate::schedule::fleet::Inventory;
-use crate::schedule::pass::QueueKey;
 use crate::schedule::receipt::Receipt;
 use crate::tenancy::budget::Budget;
 use crate::tenancy::key::Digest;
 use crate::tenancy::policy::Policy;
 use crate::tenancy::role::{Action, Role};
 use crate::tenancy::scope::{Identity, ScopeId, UserKind};
+use crate::tenancy::share::Share;
 use crate::time::Time;
 use crate::workload::job::{PauseReason, StopReason};
 use crate::workload::session::{SessionEnd, SessionKind};
@@ -99,6 +99,11 @@ pub enum Wish {
     SetQuota {
         scope: ScopeId,
         quota: Amounts,
+        revision: Option<u64>,
+    },
+    SetShare {
+        scope: ScopeId,
+        share: Share,
         revision: Option<u64>,
     },
     SetBudgets {
@@ -208,6 +213,11 @@ pub enum Wish {
         owner: UserId,
         spec: Arc<JobSpec>,
     },
+    /// Submits a job that takes its turn: others who wait may be about to get what it wants.
+    Enqueue {
+        owner: UserId,
+        spec: Arc<JobSpec>,
+    },
     Stop {
         job: JobId,
         reason: StopReason,
@@ -236,10 +246,9 @@ pub enum Wish {
         session: SessionId,
         end: SessionEnd,
     },
-    /// Looks for the first waiting job after the cursor that can start, among at most `limit`.
+    /// Starts a waiting job if it can start now; the refusal says what it waits for.
     Schedule {
-        after: Option<QueueKey>,
-        limit: usize,
+        job: JobId,
     },
     Observe {
         node: NodeId,

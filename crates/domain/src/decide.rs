@@ -113,6 +113,11 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
             quota,
             revision,
         } => case.set_quota(*scope, quota, *revision),
+        Wish::SetShare {
+            scope,
+            share,
+            revision,
+        } => case.set_share(*scope, share, *revision),
         Wish::SetBudgets {
             scope,
             budgets,
@@ -156,7 +161,8 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         Wish::RevokeNodeKey { node, key } => case.revoke_node_key(*node, *key),
         Wish::RemoveNode { node } => case.remove_node(*node),
 
-        Wish::Submit { owner, spec } => case.submit(*owner, spec),
+        Wish::Submit { owner, spec } => case.submit(*owner, spec, true),
+        Wish::Enqueue { owner, spec } => case.submit(*owner, spec, false),
         Wish::Stop { job, reason } => case.stop(*job, *reason),
         Wish::Resize {
             job,
@@ -167,15 +173,9 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         Wish::ResumeJob { job } => case.resume_job(*job),
         Wish::OpenSession { job, kind, from } => case.open_session(*job, kind, from),
         Wish::EndSession { session, end } => case.end_session(*session, end),
-        Wish::Schedule { after, limit } => {
+        Wish::Schedule { job } => {
             case.only_system()?;
-            Ok(crate::schedule::pass::step(
-                state,
-                *after,
-                *limit,
-                &mut case.ids,
-                command.at,
-            ))
+            crate::schedule::pass::step(state, *job, &mut case.ids, command.at)
         }
         Wish::Observe {
             node,

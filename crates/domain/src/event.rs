@@ -24,6 +24,7 @@ use crate::tenancy::policy::Policy;
 use crate::tenancy::role::Role;
 use crate::tenancy::rule::Rules;
 use crate::tenancy::scope::{Identity, ScopeId, UserFacts};
+use crate::tenancy::share::Share;
 use crate::time::Time;
 use crate::workload::job::{Admission, Outcome, PauseReason, StopReason};
 use crate::workload::session::{Session, SessionEnd};
@@ -82,6 +83,10 @@ pub enum Event {
     QuotaSet {
         scope: ScopeId,
         quota: Amounts,
+    },
+    ShareSet {
+        scope: ScopeId,
+        share: Share,
     },
     BudgetsSet {
         scope: ScopeId,
@@ -344,6 +349,7 @@ impl Event {
             | Event::RoleGranted { scope, .. }
             | Event::RoleRevoked { scope, .. }
             | Event::QuotaSet { scope, .. }
+            | Event::ShareSet { scope, .. }
             | Event::BudgetsSet { scope, .. }
             | Event::PolicySet { scope, .. }
             | Event::RulesSet { scope, .. }
@@ -386,7 +392,7 @@ impl Event {
         macro_rules! names { ($($name:ident)*) => { match self { $(Event::$name { .. } => stringify!($name),)* } } }
         names! {
             PlatformFounded ScopeCreated ScopeSuspended ScopeResumed ScopeMoved ScopeClosed IdentitySet RoleGranted RoleRevoked
-            KeyCreated KeyRevoked QuotaSet BudgetsSet PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet
+            KeyCreated KeyRevoked QuotaSet ShareSet BudgetsSet PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet
             VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
             SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned
             NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping JobResized

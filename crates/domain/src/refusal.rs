@@ -85,6 +85,10 @@ codes! {
     ContradictoryReport "contradictory_report" Conflict;
     /// Waiting: quota is in use by other jobs.
     QuotaInUse "quota_in_use" Waiting;
+    /// Waiting: a scope above borrows as much as it may beyond its nominal quota.
+    BorrowLimit "borrow_limit" Waiting;
+    /// Waiting: beyond nominal quota, and what others lend is used.
+    NotLent "not_lent" Waiting;
     /// Waiting: budget is held by other jobs.
     BudgetHeld "budget_held" Waiting;
     /// Waiting: a scope above is suspended.

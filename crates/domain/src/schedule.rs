@@ -12,6 +12,7 @@ pub mod order;
 pub mod part;
 pub mod pass;
 pub mod place;
+pub mod queue;
 pub mod receipt;
 pub mod victim;
 pub mod volume;

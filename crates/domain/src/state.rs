@@ -9,15 +9,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::habit::Habits;
+use crate::forecast::history::History;
 use crate::id::{JobId, JoinTokenId, SecretId, SessionId, UserId};
 use crate::ledger::account::{AccountId, Accounts};
 use crate::ledger::price::Prices;
 use crate::refusal::Refusal;
 use crate::schedule::fleet::Fleet;
-use crate::schedule::pass::QueueKey;
+use crate::schedule::queue::Queue;
 use crate::storage::volume::Volumes;
 use crate::tenancy::key::{Digest, Keys};
 use crate::tenancy::scope::{Scope, ScopeId};
+use crate::tenancy::share::Share;
 use crate::tenancy::tree::Tree;
 use crate::time::Time;
 use crate::workload::job::{DoneJob, Job};
@@ -50,9 +52,12 @@ pub struct State {
     /// What workloads usually do.
     #[serde(default)]
     pub habits: Habits,
-    /// Waiting jobs in the order they are tried.
+    /// What jobs' run times were like.
+    #[serde(default)]
+    pub history: History,
+    /// Waiting jobs.
     #[serde(skip)]
-    pub queue: BTreeSet<QueueKey>,
+    pub queue: Queue,
     /// Live jobs by owner.
     #[serde(skip)]
     pub jobs_by_owner: BTreeMap<UserId, BTreeSet<JobId>>,
@@ -84,6 +89,24 @@ pub enum Retired {
 impl State {
     pub fn job(&self, id: JobId) -> Result<&Job, Refusal> {
         self.jobs.get(&id).ok_or_else(Refusal::not_found)
+    }
+
+    /// After how long half of what was used is forgiven.
+    pub fn half_life_ms(&self) -> u64 {
+        self.platform_share().half_life_ms()
+    }
+
+    /// After how long a waiting job goes first in its priority class.
+    pub fn aged_ms(&self) -> u64 {
+        self.platform_share().aged_ms()
+    }
+
+    fn platform_share(&self) -> &Share {
+        &self
+            .tree
+            .get(ScopeId::Platform)
+            .expect("INVARIANT: jobs are of a founded platform")
+            .share
     }
 
     /// The account that pays for a scope's jobs.
@@ -122,7 +145,7 @@ impl State {
 
     /// Restores what a snapshot leaves out.
     pub fn rebuild_indexes(&mut self) {
-        self.queue = self.jobs.values().filter_map(QueueKey::of).collect();
+        self.queue = self.jobs.values().collect();
         self.jobs_by_owner.clear();
         self.volumes.clear_jobs();
         for job in self.jobs.values() {

@@ -23,7 +23,7 @@ const BEARER: &str = "bearer";
     tags(
         (name = "scope", description = "Tenants, subscribers and users"),
         (name = "access", description = "Keys, roles and logins"),
-        (name = "limit", description = "Quotas, budgets, policies and rules"),
+        (name = "limit", description = "Quotas, shares, budgets, policies and rules"),
         (name = "job", description = "Jobs, their logs and why they wait"),
         (name = "cost", description = "What was spent"),
         (name = "node", description = "Nodes and their devices"),

@@ -14,6 +14,7 @@ mod past;
 pub mod platform;
 pub mod scope;
 pub mod secret;
+pub mod share;
 pub mod volume;
 
 use std::sync::Arc;
@@ -52,6 +53,7 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(scope::move_scope))
         .routes(routes!(scope::set_identity))
         .routes(routes!(limit::quota, limit::set_quota))
+        .routes(routes!(share::share, share::set_share))
         .routes(routes!(limit::budgets, limit::set_budgets))
         .routes(routes!(limit::policy, limit::set_policy))
         .routes(routes!(limit::rules, limit::set_rules))

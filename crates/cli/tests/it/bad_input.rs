@@ -168,6 +168,7 @@ fn an_unreachable_server_ends_with_5_on_every_command() {
         &["cost"],
         &["events", "-f"],
         &["quota", "show", "acme"],
+        &["share", "show", "acme"],
         &["node", "list"],
         &["run", "--", "true"],
     ] {

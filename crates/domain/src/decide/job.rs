@@ -11,6 +11,7 @@ use crate::ledger::account::{AccountId, Posting};
 use crate::refusal::{Code, Refusal};
 use crate::schedule::admit::refuse_for_ever;
 use crate::schedule::allocation::Allocation;
+use crate::schedule::order::aged::ahead_of;
 use crate::schedule::pass::{self, Ask};
 use crate::schedule::place::refuse_beyond_fleet;
 use crate::schedule::volume::VolumeNeeds;
@@ -24,7 +25,12 @@ use crate::workload::usage::Usage;
 const CLOCK_SLACK_MS: u64 = 10_000;
 
 impl Case<'_> {
-    pub(super) fn submit(&mut self, owner: UserId, spec: &Arc<JobSpec>) -> Result<Vec<Event>, Refusal> {
+    pub(super) fn submit(
+        &mut self,
+        owner: UserId,
+        spec: &Arc<JobSpec>,
+        at_once: bool,
+    ) -> Result<Vec<Event>, Refusal> {
         let scope = ScopeId::User(owner);
         spec.check()?;
         let spec = self.with_sku(spec)?;
@@ -85,7 +91,11 @@ impl Case<'_> {
             job,
             attempt: 1,
         };
-        if let Ok(started) = pass::start(self.state, &ask, &mut self.ids, self.command.at) {
+        let at = self.command.at;
+        if at_once
+            && ahead_of(self.state, &spec, at).is_none()
+            && let Ok(started) = pass::start(self.state, &ask, &mut self.ids, at)
+        {
             events.extend(started);
         }
         Ok(events)

@@ -14,22 +14,35 @@ const QUARTER: f64 = 0.840_896_415_253_714_6;
 /// A job's end speaks a little for the neighbouring ages too.
 const TO_NEIGHBOUR: f64 = 0.2;
 
-/// Run time and ends by age.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// Run time and ends by age, as far as anything was seen.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    pub ran_s: Vec<f64>,
-    pub ended: Vec<f64>,
+    #[serde(with = "to_the_bit")]
+    ran_s: Vec<f64>,
+    #[serde(with = "to_the_bit")]
+    ended: Vec<f64>,
     faded: Time,
 }
 
-impl Default for Evidence {
-    fn default() -> Self {
-        Evidence {
-            ran_s: vec![0.0; BANDS],
-            ended: vec![0.0; BANDS],
-            faded: Time(0),
-        }
+/// Numbers as their bits: text would not give every last digit back, and copies of the state would part.
+mod to_the_bit {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(numbers: &[f64], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(numbers.iter().map(|number| number.to_bits()))
     }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<f64>, D::Error> {
+        let bits = Vec::<u64>::deserialize(deserializer)?;
+        Ok(bits.into_iter().map(f64::from_bits).collect())
+    }
+}
+
+fn at(numbers: &mut Vec<f64>, band: usize) -> &mut f64 {
+    if numbers.len() <= band {
+        numbers.resize(band + 1, 0.0);
+    }
+    &mut numbers[band]
 }
 
 impl Evidence {
@@ -43,7 +56,7 @@ impl Evidence {
             } else {
                 to_s.min(end_s(band))
             };
-            self.ran_s[band] += (until - from_s) as f64;
+            *at(&mut self.ran_s, band) += (until - from_s) as f64;
             from_s = until;
             band = (band + 1).min(BANDS - 1);
         }
@@ -52,9 +65,9 @@ impl Evidence {
     /// A job ended at this age.
     pub fn ended(&mut self, age_s: u64) {
         let band = band_of(age_s);
-        self.ended[band] += 1.0 - 2.0 * TO_NEIGHBOUR;
-        self.ended[band.saturating_sub(1)] += TO_NEIGHBOUR;
-        self.ended[(band + 1).min(BANDS - 1)] += TO_NEIGHBOUR;
+        *at(&mut self.ended, band) += 1.0 - 2.0 * TO_NEIGHBOUR;
+        *at(&mut self.ended, band.saturating_sub(1)) += TO_NEIGHBOUR;
+        *at(&mut self.ended, (band + 1).min(BANDS - 1)) += TO_NEIGHBOUR;
     }
 
     /// Lets evidence lose half its weight every `half_life_ms`.
@@ -71,9 +84,25 @@ impl Evidence {
         self.faded = at;
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.ran_s.is_empty() && self.ended.is_empty()
+    }
+
+    pub fn ran_in(&self, band: usize) -> f64 {
+        self.ran_s.get(band).copied().unwrap_or(0.0)
+    }
+
+    pub fn ended_in(&self, band: usize) -> f64 {
+        self.ended.get(band).copied().unwrap_or(0.0)
+    }
+
     /// The mean hazard per second within a band, should it be asked alone; for reports.
     pub fn rate(&self, band: usize) -> Option<f64> {
-        (self.ran_s[band] > 0.0).then(|| self.ended[band] / self.ran_s[band])
+        (self.ran_in(band) > 0.0).then(|| self.ended_in(band) / self.ran_in(band))
+    }
+
+    pub fn ends(&self) -> f64 {
+        self.ended.iter().sum()
     }
 
     pub fn total_s(&self) -> f64 {
@@ -106,8 +135,21 @@ mod tests {
         for age in [0, 19, 20, 5_000, u64::MAX] {
             let mut evidence = Evidence::default();
             evidence.ended(age);
-            assert!((evidence.ended.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+            assert!((evidence.ends() - 1.0).abs() < 1e-12);
         }
+    }
+
+    #[test]
+    fn what_is_written_down_is_read_to_the_bit() {
+        let mut evidence = Evidence::default();
+        evidence.ran(0, 12_345);
+        evidence.ended(12_345);
+        evidence.fade(1_000, Time(777));
+        let text = serde_json::to_string(&evidence).expect("text");
+        assert_eq!(
+            serde_json::from_str::<Evidence>(&text).expect("evidence"),
+            evidence
+        );
     }
 
     #[test]

@@ -52,18 +52,21 @@ fn outlives(expected_ends: f64) -> f64 {
 impl Hazard {
     /// Corrects by what was seen of a narrower kind of job.
     pub fn corrected(mut self, seen: &Evidence, doubt: Doubt) -> Hazard {
+        if seen.is_empty() {
+            return self;
+        }
         for first in (0..BANDS).step_by(TOGETHER) {
             let bands = first..(first + TOGETHER).min(BANDS);
-            let ended: f64 = seen.ended[bands.clone()].iter().sum();
+            let ended: f64 = bands.clone().map(|band| seen.ended_in(band)).sum();
             let expected: f64 = bands
                 .clone()
-                .map(|band| seen.ran_s[band] * self.per_s[band])
+                .map(|band| seen.ran_in(band) * self.per_s[band])
                 .sum();
             let factor = (ended + doubt.wide) / (expected + doubt.wide);
             self.per_s[bands].iter_mut().for_each(|rate| *rate *= factor);
         }
         for (band, rate) in self.per_s.iter_mut().enumerate() {
-            *rate = (seen.ended[band] + doubt.narrow) / (seen.ran_s[band] + doubt.narrow / *rate);
+            *rate = (seen.ended_in(band) + doubt.narrow) / (seen.ran_in(band) + doubt.narrow / *rate);
         }
         self
     }

@@ -15,8 +15,11 @@ use crate::time::{HOUR_MS, Time};
 /// A longer pause between submissions begins another burst.
 const BURST_PAUSE_MS: u64 = 10 * 60_000;
 
-/// Bursts remembered for each tenant and number of GPUs; the oldest are forgotten first.
+/// Bursts remembered for each tenant, the oldest of the number of GPUs with most of them being forgotten first.
 const BURSTS_KEPT: usize = 512;
+
+/// Numbers of GPUs told apart for each tenant; what was submitted longest ago is forgotten first.
+const SIZES_KEPT: usize = 64;
 
 /// What "lately" means.
 const LATELY_HALF_LIFE_MS: u64 = 72 * HOUR_MS;
@@ -65,6 +68,22 @@ struct OfTenant {
     sizes: BTreeMap<u32, OfSize>,
 }
 
+impl OfTenant {
+    fn forget(&mut self) {
+        if self.sizes.len() > SIZES_KEPT {
+            let oldest = self.sizes.iter().min_by_key(|(_, size)| size.last_submitted);
+            let oldest = oldest.map(|(&gpus, _)| gpus);
+            oldest.map(|gpus| self.sizes.remove(&gpus));
+        }
+        let bursts: usize = self.sizes.values().map(|size| size.bursts.len()).sum();
+        if bursts > BURSTS_KEPT
+            && let Some(most) = self.sizes.values_mut().max_by_key(|size| size.bursts.len())
+        {
+            most.bursts.pop_first();
+        }
+    }
+}
+
 /// Everything learnt about run times. INVARIANT: a forecast reads the entry of its own tenant alone.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
@@ -74,20 +93,24 @@ pub struct History {
 impl History {
     /// A job was submitted; says which others are like it.
     pub fn submitted(&mut self, tenant: TenantId, gpus: u32, at: Time) -> Signature {
-        let size = self.size(tenant, gpus);
-        if size.bursts.is_empty() || at.since_ms(size.last_submitted) > BURST_PAUSE_MS {
+        let of = self.tenants.entry(tenant).or_default();
+        let size = of.sizes.entry(gpus).or_default();
+        let begins = size.bursts.is_empty() || at.since_ms(size.last_submitted) > BURST_PAUSE_MS;
+        size.last_submitted = at;
+        if begins {
             size.last_burst += 1;
             size.bursts.insert(size.last_burst, Evidence::default());
-            if size.bursts.len() > BURSTS_KEPT {
-                size.bursts.pop_first();
-            }
         }
-        size.last_submitted = at;
-        Signature {
-            tenant,
-            gpus,
-            burst: size.last_burst,
+        let burst = size.last_burst;
+        if begins {
+            of.forget();
         }
+        Signature { tenant, gpus, burst }
+    }
+
+    /// A tenant is gone.
+    pub fn forget(&mut self, tenant: TenantId) {
+        self.tenants.remove(&tenant);
     }
 
     /// A job like these went from one age to another.
@@ -122,9 +145,8 @@ impl History {
 
     /// The mean run time of jobs like this one, what still runs counted with the time it has run.
     pub fn mean_s(&self, tenant: TenantId, gpus: u32) -> f64 {
-        let mean = |seen: &Evidence, else_s: f64| {
-            (seen.total_s() + FEW_ENDS * else_s) / (seen.ended.iter().sum::<f64>() + FEW_ENDS)
-        };
+        let mean =
+            |seen: &Evidence, else_s: f64| (seen.total_s() + FEW_ENDS * else_s) / (seen.ends() + FEW_ENDS);
         let Some(of) = self.tenants.get(&tenant) else {
             return USUAL_S;
         };
@@ -132,19 +154,12 @@ impl History {
         of.sizes.get(&gpus).map_or(usual, |size| mean(&size.ever, usual))
     }
 
-    fn size(&mut self, tenant: TenantId, gpus: u32) -> &mut OfSize {
-        self.tenants
-            .entry(tenant)
-            .or_default()
-            .sizes
-            .entry(gpus)
-            .or_default()
-    }
-
     fn each(&mut self, of: Signature, at: Time, change: impl Fn(&mut Evidence)) {
         let tenant = self.tenants.entry(of.tenant).or_default();
         change(&mut tenant.ever);
-        let size = tenant.sizes.entry(of.gpus).or_default();
+        let Some(size) = tenant.sizes.get_mut(&of.gpus) else {
+            return;
+        };
         change(&mut size.ever);
         size.lately.fade(LATELY_HALF_LIFE_MS, at);
         change(&mut size.lately);
@@ -203,6 +218,11 @@ mod tests {
         for n in 0..2_000 {
             history.submitted(TenantId(1), 1, Time(n * 3_600_000));
         }
-        assert_eq!(history.tenants[&TenantId(1)].sizes[&1].bursts.len(), BURSTS_KEPT);
+        for n in 0..2_000 {
+            history.submitted(TenantId(1), n as u32 % 100, Time(n * 3_600_000));
+        }
+        let sizes = &history.tenants[&TenantId(1)].sizes;
+        assert_eq!(sizes.len(), SIZES_KEPT);
+        assert!(sizes.values().map(|size| size.bursts.len()).sum::<usize>() <= BURSTS_KEPT);
     }
 }

@@ -1,6 +1,7 @@
 //! Admission: does a job fit every quota and budget above it, now or ever?
 
 use super::allocation::{Allocation, Slice};
+use super::order::lend;
 use crate::event::Charge;
 use crate::ledger::hold::Hold;
 use crate::meter::{Amounts, Exceeded, Of};
@@ -21,6 +22,9 @@ pub fn refuse_for_ever(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) 
         if let Some(exceeded) = scope.quota.first_exceeded(&Default::default(), &amounts) {
             return Err(exceeds_quota(state, scope, &exceeded));
         }
+    }
+    if let Some(class) = &spec.demand.class {
+        lend::refuse_for_ever(state, owner, class, spec.demand.gpu_milli())?;
     }
     let admission = admission(
         state,
@@ -77,11 +81,19 @@ pub fn admit(
     within_limits(state, owner, spec)?;
     let admission = admission(state, owner, spec, class, vram_mib);
     fits_quotas(state, owner, &admission.amounts)?;
+    fits_nominal(state, owner, class, admission.hold.gpu_milli)?;
     countable(state, &admission, at)?;
     match first_over_budget(state, owner, &admission, at) {
         None => Ok(admission),
         Some((scope, over)) => Err(budget_held(state, scope, &over, &admission)),
     }
+}
+
+/// Beyond nominal quota only what others lend, within what may be borrowed.
+fn fits_nominal(state: &State, owner: ScopeId, class: Option<&str>, ask_milli: u64) -> Result<(), Refusal> {
+    class.map_or(Ok(()), |class| {
+        lend::footing(state, owner, class, ask_milli).map(drop)
+    })
 }
 
 /// Admits a running job in another size, from `metered_ms` of its run time on; `charge` is for what ran since in the
@@ -103,6 +115,8 @@ pub fn resized(
     after.hold.left = after.hold.charge(metered_ms, most_ms(spec).max(metered_ms));
     let or_less = |refusal: Refusal| refusal.hint("ask for less, or have the limit raised");
     fits_quotas(state, owner, &after.amounts.beyond(&before.amounts)).map_err(or_less)?;
+    let more_milli = after.hold.gpu_milli.saturating_sub(before.hold.gpu_milli);
+    fits_nominal(state, owner, before.hold.class.as_deref(), more_milli).map_err(or_less)?;
     let charged = charge.map_or_else(Cost::default, |charge| charge.cost);
     let mut more = after.clone();
     more.hold.left = Cost {
@@ -130,6 +144,7 @@ pub fn resumed(
     let ran_ms = allocation.metered_ms;
     admission.hold.left = admission.hold.charge(ran_ms, most_ms(&job.spec).max(ran_ms));
     fits_quotas(state, owner, &admission.amounts)?;
+    fits_nominal(state, owner, Some(class), admission.hold.gpu_milli)?;
     countable(state, &admission, at)?;
     match first_over_budget(state, owner, &admission, at) {
         None => Ok(admission),

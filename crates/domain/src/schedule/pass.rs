@@ -1,7 +1,6 @@
-//! A pass over the queue, in commands of bounded work: each starts at most one job.
+//! Starting one waiting job, or resuming it. Which one is tried when is `order/walk`'s matter.
 
 use std::cmp::Reverse;
-use std::ops::Bound;
 
 use super::admit::{admit, resumed, within_limits};
 use super::allocation::Allocation;
@@ -16,7 +15,7 @@ use crate::time::Time;
 use crate::workload::job::{Job, Phase};
 use crate::workload::spec::{JobSpec, Priority};
 
-/// Where a waiting job stands in the queue: higher priority first, then who came first.
+/// A waiting job by priority and arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueKey(pub Reverse<Priority>, pub JobId);
 
@@ -31,26 +30,12 @@ impl QueueKey {
     }
 }
 
-fn after(state: &State, cursor: Option<QueueKey>) -> impl Iterator<Item = QueueKey> {
-    let from = cursor.map_or(Bound::Unbounded, Bound::Excluded);
-    state.queue.range((from, Bound::Unbounded)).copied()
-}
-
-/// Where the next step of the pass goes on, after a step from `cursor` found none; none at the queue's end.
-pub fn next_cursor(state: &State, cursor: Option<QueueKey>, limit: usize) -> Option<QueueKey> {
-    let mut examined = after(state, cursor);
-    let last = examined.by_ref().take(limit.max(1)).last()?;
-    examined.next().map(|_| last)
-}
-
-/// Starts the first job after the cursor that can start, among at most `limit`.
-pub fn step(state: &State, cursor: Option<QueueKey>, limit: usize, ids: &mut Ids, at: Time) -> Vec<Event> {
-    for QueueKey(_, id) in after(state, cursor).take(limit) {
-        if let Ok(events) = go(state, &state.jobs[&id], ids, at) {
-            return events;
-        }
+/// Tries one waiting job: starts it, or says what it waits for. One that waits no longer is let be.
+pub fn step(state: &State, id: JobId, ids: &mut Ids, at: Time) -> Result<Vec<Event>, Refusal> {
+    match state.jobs.get(&id) {
+        Some(job) if QueueKey::of(job).is_some() => go(state, job, ids, at),
+        _ => Ok(vec![]),
     }
-    Vec::new()
 }
 
 /// Starts a queued job or resumes a paused one, or says what it waits for.

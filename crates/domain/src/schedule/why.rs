@@ -1,5 +1,6 @@
 //! Why a job waits: the scheduler's own answer, computed when somebody asks.
 
+use super::order::aged::ahead_of;
 use super::pass::{QueueKey, go};
 use super::place::explain;
 use super::volume::VolumeNeeds;
@@ -31,6 +32,13 @@ pub fn why(state: &State, id: JobId, at: Time) -> Option<Refusal> {
         _ => refusal,
     });
     Some(waits_for.unwrap_or_else(|| {
+        if ahead_of(state, &job.spec, at).is_some_and(|aged| aged != id) {
+            return Refusal::new(
+                Code::BehindOthers,
+                "there is room, and it is kept for a job that waited past the platform's bound",
+            )
+            .hint("it starts when that one has started, or when there is room beside it");
+        }
         Refusal::new(Code::BehindOthers, "it can start and is about to be tried")
             .hint("it starts with the next pass over the queue")
     }))

@@ -11,11 +11,10 @@ use crate::event::{Charge, Event};
 use crate::id::{GpuId, JobId, NodeId, UserId, VolumeId};
 use crate::schedule::allocation::Slice;
 use crate::schedule::fleet::{Gpu, Inventory, Node, NodeStatus};
-use crate::schedule::pass::QueueKey;
 use crate::storage::volume::{Volume, amounts};
 use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::{Scope, ScopeId};
-use crate::time::Time;
+use crate::time::{SECOND_MS, Time};
 use crate::workload::job::{Admission, DoneJob, Job, Outcome, PauseReason, Phase};
 use crate::workload::spec::{Demand, JobSpec};
 
@@ -72,6 +71,7 @@ impl State {
             }
             Event::KeyRevoked { key } => self.keys.remove(*key),
             Event::QuotaSet { scope, quota } => self.change(*scope, |scope| scope.quota = quota.clone()),
+            Event::ShareSet { scope, share } => self.change(*scope, |scope| scope.share = share.clone()),
             Event::BudgetsSet { scope, budgets } => {
                 self.change(*scope, |scope| scope.budgets = budgets.clone())
             }
@@ -230,10 +230,8 @@ impl State {
             Event::JobPausing { job, reason } => self.pause(at, *job, *reason),
             Event::JobPaused { job } => self.set_aside(at, *job, false),
             Event::JobWanted { job } => {
-                let job = self.living_job(*job);
-                job.pause = None;
-                let key = QueueKey::of(job);
-                self.queue.extend(key);
+                self.living_job(*job).pause = None;
+                self.queue.add(&self.jobs[job]);
             }
             Event::JobResuming {
                 job,
@@ -251,9 +249,7 @@ impl State {
                 _ => self.change_job(at, *job, Phase::Running, |job| job.pause = None),
             },
             Event::JobStopping { job, reason } => {
-                if let Some(key) = QueueKey::of(&self.jobs[job]) {
-                    self.queue.remove(&key);
-                }
+                self.queue.remove(&self.jobs[job]);
                 self.change_job(at, *job, Phase::Stopping, |job| job.stop = Some(*reason))
             }
             Event::UsageMetered { charges, .. } => charges.iter().for_each(|charge| self.charge(at, charge)),
@@ -386,6 +382,9 @@ impl State {
 
     fn close_scope(&mut self, at: Time, id: ScopeId) -> Retired {
         let path = self.tree.path(id);
+        if let ScopeId::Tenant(tenant) = id {
+            self.history.forget(tenant);
+        }
         if let ScopeId::User(user) = id {
             let keys: Vec<_> = self.keys.of_user(user).map(|key| key.id).collect();
             keys.into_iter().for_each(|key| self.keys.remove(key));
@@ -462,6 +461,8 @@ impl State {
     fn submit(&mut self, at: Time, id: JobId, owner: UserId, spec: &Arc<JobSpec>, volumes: &[VolumeId]) {
         self.saw_id(id.0);
         self.volumes.add_job(id, volumes);
+        let tenant = self.tree.tenant_of(ScopeId::User(owner));
+        let alike = tenant.map(|tenant| self.history.submitted(tenant, spec.demand.gpus, at));
         let job = Job {
             id,
             owner,
@@ -481,17 +482,16 @@ impl State {
             ran_ms: 0,
             usage: None,
             audit: JobAudit::default(),
+            alike,
         };
-        self.queue.extend(QueueKey::of(&job));
+        self.queue.add(&job);
         self.jobs_by_owner.entry(owner).or_default().insert(id);
         self.jobs.insert(id, job);
     }
 
     fn admit(&mut self, at: Time, id: JobId, admission: &Admission) {
         let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
-        if let Some(key) = QueueKey::of(job) {
-            self.queue.remove(&key);
-        }
+        self.queue.remove(job);
         job.phase = Phase::Admitted;
         job.since = at;
         job.admission = Some(admission.clone());
@@ -529,9 +529,7 @@ impl State {
 
     fn pause(&mut self, at: Time, id: JobId, reason: PauseReason) {
         let job = &self.jobs[&id];
-        if let Some(key) = QueueKey::of(job) {
-            self.queue.remove(&key);
-        }
+        self.queue.remove(job);
         // One that is paused is only not to resume.
         let (phase, since) = match job.phase {
             Phase::Running => (Phase::Pausing, at),
@@ -550,7 +548,7 @@ impl State {
             job.pause = job.pause.filter(|reason| *reason == PauseReason::Asked);
             job.resume_after = again.then_some(Time(at.0 + RESUME_AGAIN_MS));
         });
-        self.queue.extend(QueueKey::of(&self.jobs[&id]));
+        self.queue.add(&self.jobs[&id]);
     }
 
     fn charge(&mut self, at: Time, charge: &Charge) {
@@ -575,7 +573,12 @@ impl State {
             .expect("INVARIANT: events name live jobs");
         job.charged.money.0 += charge.cost.money.0;
         job.charged.gpu_ms += charge.cost.gpu_ms;
+        let ran_before_s = job.ran_ms / SECOND_MS;
         job.ran_ms += charge.to_ms - charge.from_ms;
+        if let Some(alike) = job.alike {
+            let ran_s = job.ran_ms / SECOND_MS;
+            self.history.ran(alike, ran_before_s, ran_s, at);
+        }
         if let Some(used) = &charge.used {
             job.usage.get_or_insert_default().add(used);
         }
@@ -592,8 +595,10 @@ impl State {
         );
         self.accounts.release(hold.account, charge.cost.money);
         let (ofs, owner) = (hold.counted_as(), job.owner);
+        let half_life_ms = self.half_life_ms();
         self.tree.for_chain(ScopeId::User(owner), |scope| {
-            scope.spending.settle(&ofs, at, charge.cost)
+            scope.spending.settle(&ofs, at, charge.cost);
+            scope.lately.add(charge.cost.gpu_ms, half_life_ms, at);
         });
     }
 
@@ -620,13 +625,15 @@ impl State {
     }
 
     fn requeue(&mut self, at: Time, id: JobId) {
+        // One that was paused waited already, for its own place.
+        self.queue.remove(&self.jobs[&id]);
         self.release(at, id);
         self.change_job(at, id, Phase::Queued, |job| {
             job.attempt += 1;
             job.stop = None;
             job.pause = None;
         });
-        self.queue.extend(QueueKey::of(&self.jobs[&id]));
+        self.queue.add(&self.jobs[&id]);
     }
 
     fn end_job(&mut self, at: Time, id: JobId, outcome: &Outcome) -> Retired {
@@ -634,11 +641,14 @@ impl State {
         let node = allocation
             .and_then(|allocation| self.fleet.allocation(allocation))
             .map(|allocation| allocation.node);
-        if let Some(key) = QueueKey::of(&self.jobs[&id]) {
-            self.queue.remove(&key);
-        }
+        self.queue.remove(&self.jobs[&id]);
         self.release(at, id);
         let job = self.jobs.remove(&id).expect("INVARIANT: events name live jobs");
+        // Whoever was stopped would have run on.
+        let by_itself = matches!(outcome, Outcome::Succeeded | Outcome::Failed { .. });
+        if let Some(alike) = job.alike.filter(|_| by_itself) {
+            self.history.ended(alike, job.ran_ms / SECOND_MS, at);
+        }
         self.volumes.remove_job(id, &job.volumes);
         if let Some(jobs) = self.jobs_by_owner.get_mut(&job.owner) {
             jobs.remove(&id);

@@ -3,6 +3,7 @@
 mod access;
 mod limit;
 mod secret;
+mod share;
 
 use super::authorize::effective;
 use super::role::{Action, Role, permitted};
@@ -185,6 +186,8 @@ impl Case<'_> {
         {
             self.fits_into(moved, above)?;
         }
+        share::fits_parent(tree, parent, scope, &moved.share)
+            .map_err(|over| over.refusal(tree, parent).field("/parent"))?;
         Ok(vec![Event::ScopeMoved { scope, parent }])
     }
 

@@ -7,9 +7,11 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::budget::{Budget, Spending};
+use super::lately::Used;
 use super::policy::Policy;
 use super::role::Role;
 use super::rule::Rules;
+use super::share::Share;
 use crate::id::{BadId, SubscriberId, TenantId, UserId};
 use crate::meter::Amounts;
 use crate::time::Time;
@@ -145,6 +147,8 @@ pub struct Scope {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<UserFacts>,
     pub quota: Amounts,
+    #[serde(default, skip_serializing_if = "Share::is_default")]
+    pub share: Share,
     pub budgets: Vec<Budget>,
     pub policy: Policy,
     pub rules: Rules,
@@ -154,6 +158,9 @@ pub struct Scope {
     pub used: Amounts,
     /// Money and GPU time spent and held by every job of this scope and below.
     pub spending: Spending,
+    /// GPU time of this scope and below, fading.
+    #[serde(default)]
+    pub lately: Used,
 }
 
 impl Scope {
@@ -167,12 +174,14 @@ impl Scope {
             revision: 1,
             user: None,
             quota: Amounts::default(),
+            share: Share::default(),
             budgets: Vec::new(),
             policy: Policy::default(),
             rules: Rules::default(),
             roles: BTreeMap::new(),
             used: Amounts::default(),
             spending: Spending::default(),
+            lately: Used::default(),
         }
     }
 }

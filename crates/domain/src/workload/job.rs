@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::spec::JobSpec;
 use super::usage::Usage;
 use crate::audit::JobAudit;
+use crate::forecast::history::Signature;
 use crate::id::{AllocationId, JobId, UserId, VolumeId};
 use crate::ledger::hold::Hold;
 use crate::meter::Amounts;
@@ -163,6 +164,9 @@ pub struct Job {
     pub usage: Option<Usage>,
     #[serde(default, skip_serializing_if = "JobAudit::is_empty")]
     pub audit: JobAudit,
+    /// Which jobs of its tenant it is like, as far as run times go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alike: Option<Signature>,
 }
 
 /// A job that ended, as history keeps it.

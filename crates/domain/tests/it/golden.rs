@@ -21,6 +21,7 @@ use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::{Action, Role};
 use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
+use tenure_domain::tenancy::share::{Nominal, Share};
 use tenure_domain::time::Period;
 use tenure_domain::workload::job::{PauseReason, StopReason};
 use tenure_domain::workload::session::{SessionEnd, SessionKind};
@@ -403,14 +404,7 @@ fn everything() -> Vec<Event> {
     take(&mut world, &Actor::System, wish);
     take(&mut world, &Actor::System, Wish::LoseNode { node });
     take(&mut world, &agent, Wish::ReturnNode { node });
-    take(
-        &mut world,
-        &Actor::System,
-        Wish::Schedule {
-            after: None,
-            limit: 1,
-        },
-    );
+    take(&mut world, &Actor::System, Wish::Schedule { job });
     take(
         &mut world,
         &Actor::user(ada),
@@ -530,6 +524,16 @@ fn everything() -> Vec<Event> {
     let gpu = world.state.fleet.node(node).unwrap().gpus[0].id;
     take(&mut world, &root, Wish::ReleaseGpu { gpu });
 
+    let nominal = Nominal {
+        gpu_milli: 4000,
+        borrow_milli: Some(2000),
+        lend_milli: None,
+    };
+    let share = Share {
+        weight: 3,
+        nominal: [("H100".into(), nominal)].into(),
+        ..Share::default()
+    };
     for wish in [
         Wish::CordonNode { node },
         Wish::UncordonNode { node },
@@ -551,6 +555,11 @@ fn everything() -> Vec<Event> {
             parent: acme,
         },
         Wish::Close { scope: home },
+        Wish::SetShare {
+            scope: acme,
+            share,
+            revision: None,
+        },
     ] {
         take(&mut world, &root, wish);
     }

@@ -8,6 +8,7 @@ use tenure_domain::meter::{Amounts, Of};
 use tenure_domain::money::Micros;
 use tenure_domain::schedule::fleet::NodeStatus;
 use tenure_domain::schedule::pass::QueueKey;
+use tenure_domain::schedule::queue::Queue;
 use tenure_domain::tenancy::budget::Cost;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::job::{Job, Phase};
@@ -323,7 +324,13 @@ fn jobs_are_where_their_phase_says(state: &State) {
         .filter(|job| waits(job))
         .map(|job| QueueKey(std::cmp::Reverse(job.spec.priority), job.id))
         .collect();
-    assert_eq!(state.queue, queue, "the queue is the waiting jobs");
+    assert_eq!(
+        state.queue.iter().collect::<BTreeSet<_>>(),
+        queue,
+        "the queue is the waiting jobs"
+    );
+    let anew: Queue = state.jobs.values().collect();
+    assert_eq!(state.queue, anew, "and every job is in its line");
     let mut by_owner: BTreeMap<UserId, BTreeSet<_>> = BTreeMap::new();
     for (id, job) in &state.jobs {
         assert_eq!(*id, job.id);

@@ -592,10 +592,7 @@ fn a_node_speaks_for_itself_alone() {
             node: other,
             inventory: inventory(1, 1, vec![]),
         },
-        Wish::Schedule {
-            after: None,
-            limit: 10,
-        },
+        Wish::Schedule { job: JobId(1) },
         Wish::CountRefusals { counts: vec![] },
         Wish::GrantRole {
             scope: ScopeId::Platform,
@@ -635,10 +632,7 @@ fn a_node_speaks_for_itself_alone() {
     }
     let owner = world.root;
     for wish in [
-        Wish::Schedule {
-            after: None,
-            limit: 10,
-        },
+        Wish::Schedule { job: JobId(1) },
         Wish::CountRefusals { counts: vec![] },
     ] {
         assert!(world.by(owner, wish.clone()).is_err(), "{wish:?}");

@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod chance;
+mod fair;
 mod golden;
 mod invariant;
 mod lattice;
@@ -14,6 +15,7 @@ mod purity;
 mod receipt;
 mod scenario;
 mod session;
+mod share;
 mod story;
 mod usage;
 mod volume;

@@ -8,6 +8,7 @@ use tenure_domain::schedule::fleet::{GpuFacts, NodeStatus};
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::scope::ScopeId;
+use tenure_domain::tenancy::share::Share;
 use tenure_domain::time::Period;
 use tenure_domain::workload::spec::{Isolation, JobSpec};
 use tenure_domain::{Event, State, Time};
@@ -17,6 +18,7 @@ struct Place {
     parent: Option<ScopeId>,
     suspended: bool,
     quota: Vec<(String, u64)>,
+    share: Share,
     budgets: Vec<Budget>,
     policy: Policy,
     /// Quota meters that stand above their limit because it was cut, with the use last seen.
@@ -294,6 +296,9 @@ impl Model {
                     return Some(format!("{id} quota {meter}"));
                 }
             }
+            if class.is_some_and(|class| self.borrows_in_vain(id, class, spec)) {
+                return Some(format!("{id} borrows more than it may"));
+            }
             for budget in &place.budgets {
                 let group = limit_of(budget);
                 if !groups(spec, class).contains(&group) {
@@ -315,6 +320,32 @@ impl Model {
             }
         }
         None
+    }
+
+    /// Whether a scope would use more of a class than it is sure of, may borrow, and finds idle beside it.
+    fn borrows_in_vain(&self, id: ScopeId, class: &str, spec: &JobSpec) -> bool {
+        let asked = i128::from(spec.demand.gpus) * i128::from(spec.demand.compute_permille);
+        let place = self.place(id);
+        let Some(mine) = place.share.nominal.get(class) else {
+            return false;
+        };
+        let used = |id| i128::from(self.used(id, &self.below(id), &format!("gpu_milli@class:{class}")));
+        let beyond = used(id) + asked - i128::from(mine.gpu_milli);
+        if asked == 0 || beyond <= 0 {
+            return false;
+        }
+        let beside = self
+            .places
+            .iter()
+            .filter(|other| other.id != id && other.parent == place.parent);
+        let idle: i128 = beside
+            .filter_map(|other| Some((other.id, other.share.nominal.get(class)?)))
+            .map(|(other, nominal)| {
+                let left = i128::from(nominal.gpu_milli) - used(other);
+                left.min(nominal.lend_milli.map_or(i128::MAX, i128::from))
+            })
+            .sum();
+        mine.borrow_milli.is_some_and(|most| beyond > i128::from(most)) || beyond > idle
     }
 
     fn level(&self, gpu: &GpuFacts, owner: UserId, spec: &JobSpec, on: GpuId) -> Option<Isolation> {
@@ -492,6 +523,7 @@ impl Model {
                 let place = self.place_mut(*scope);
                 (place.quota, place.above) = (limits, above);
             }
+            Event::ShareSet { scope, share } => self.place_mut(*scope).share = share.clone(),
             Event::BudgetsSet { scope, budgets } => {
                 let passed = budgets
                     .iter()
@@ -791,6 +823,7 @@ impl Model {
             parent,
             suspended: false,
             quota: vec![],
+            share: Share::default(),
             budgets: vec![],
             policy: Policy::default(),
             above: vec![],
@@ -924,8 +957,9 @@ impl Model {
     }
 
     /// After a whole pass over the queue nothing waits that could run.
-    pub fn nothing_waits_in_vain(&self, now: Time) {
-        let waiting = |work: &&Work| work.running.is_none() && work.given.is_none();
+    /// Who is held back for an aged job may wait.
+    pub fn nothing_waits_in_vain(&self, now: Time, held_back: impl Fn(&JobSpec) -> bool) {
+        let waiting = |work: &&Work| work.running.is_none() && work.given.is_none() && !held_back(&work.spec);
         for work in self.works.iter().filter(waiting) {
             assert!(
                 !self.could_start(work, now),

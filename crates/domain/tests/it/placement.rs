@@ -3,6 +3,7 @@
 use tenure_domain::command::Observation;
 use tenure_domain::schedule::fleet::NodeStatus;
 use tenure_domain::schedule::hardware::{Hardware, Link, LinkPath, Part, Partitioning};
+use tenure_domain::schedule::order::walk::{Turn, Walk};
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::Role;
 use tenure_domain::workload::spec::{Isolation, Priority};
@@ -106,8 +107,7 @@ fn higher_priority_goes_first_and_then_who_came_first() {
 }
 
 #[test]
-fn a_pass_goes_on_where_it_stopped() {
-    use tenure_domain::schedule::pass::next_cursor;
+fn a_pass_asks_the_first_of_a_line_for_all() {
     let (mut world, acme, ada) = setting();
     world.node("alpha", inventory(8000, 16_000, vec![]));
     world.quota(acme, &[("cpu_milli", 1000)]);
@@ -117,29 +117,22 @@ fn a_pass_goes_on_where_it_stopped() {
     }
     let small = world.submit(ada, spec("small", cpu(800), 60)).expect("taken");
     world.quota(acme, &[("cpu_milli", 1750)]);
-    let (mut cursor, mut steps) = (None, 0);
+    let mut walk = Walk::begin(&world.state, world.now);
+    let mut tried = Vec::new();
     loop {
-        steps += 1;
-        if !world
-            .system(Wish::Schedule {
-                after: cursor,
-                limit: 4,
-            })
-            .expect("a pass")
-            .is_empty()
-        {
-            break;
+        match walk.next(&world.state) {
+            Turn::Over => break,
+            Turn::Looks => {}
+            Turn::Try(job) => {
+                tried.push(job);
+                if let Err(refusal) = world.system(Wish::Schedule { job }) {
+                    walk.refused(&world.state, &refusal);
+                }
+            }
         }
-        cursor = next_cursor(&world.state, cursor, 4);
-        assert!(cursor.is_some(), "the pass ended before the job that fits");
     }
-    assert_eq!(steps, 3, "eleven jobs in steps of four");
+    assert_eq!(tried.len(), 2, "one of the ten, and the small one: {tried:?}");
     assert!(world.allocation(small).is_some());
-    assert_eq!(
-        next_cursor(&world.state, None, 100),
-        None,
-        "a whole queue in one step has no next"
-    );
 }
 
 #[test]
@@ -250,12 +243,7 @@ fn a_device_that_goes_takes_no_more_work_and_its_job_is_not_touched() {
     world
         .act(Actor::Node(node), report(cards(&[&stays, &goes])))
         .expect("back again");
-    world
-        .system(Wish::Schedule {
-            after: None,
-            limit: 100,
-        })
-        .expect("a pass");
+    world.schedule();
     assert!(world.allocation(next).is_some(), "and given out when it is back");
 }
 

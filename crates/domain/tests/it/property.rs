@@ -10,16 +10,19 @@ use tenure_domain::id::{AllocationId, Ids, JobId, KeyId, NodeId, SecretId, Tenan
 use tenure_domain::ledger::price::ClassPrice;
 use tenure_domain::meter::{Amounts, Meter, Of, Resource};
 use tenure_domain::schedule::fleet::{Inventory, NodeStatus};
+use tenure_domain::schedule::order::aged::ahead_of;
+use tenure_domain::schedule::order::walk::{Turn, Walk};
 use tenure_domain::storage::volume::{Volume, VolumeUse};
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::Role;
 use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
+use tenure_domain::tenancy::share::{Nominal, Share};
 use tenure_domain::time::Period;
 use tenure_domain::workload::job::{PauseReason, Phase, StopReason};
 use tenure_domain::workload::spec::{Demand, Isolation, JobSpec, Kind, Priority, Sku};
 use tenure_domain::workload::usage::Usage;
-use tenure_domain::{Actor, Event, Wish};
+use tenure_domain::{Actor, Event, Refusal, Wish};
 
 use crate::chance::{Chance, Replay, number_from_env};
 use crate::model::Model;
@@ -77,10 +80,12 @@ impl Run {
     }
 
     fn act(&mut self, by: Actor, wish: Wish) -> Vec<Event> {
+        self.try_act(by, wish).unwrap_or_default()
+    }
+
+    fn try_act(&mut self, by: Actor, wish: Wish) -> Result<Vec<Event>, Refusal> {
         let name = wish_name(&wish);
-        let Ok(events) = self.world.act(by, wish) else {
-            return Vec::new();
-        };
+        let events = self.world.act(by, wish)?;
         if !events.is_empty() {
             *self.taken.entry(name).or_default() += 1;
         }
@@ -91,7 +96,7 @@ impl Run {
             }
         }
         self.model.check(&self.world.state, self.world.now);
-        events
+        Ok(events)
     }
 
     fn scope(&mut self) -> ScopeId {
@@ -328,6 +333,23 @@ impl Run {
         quota
     }
 
+    fn share(&mut self) -> Share {
+        let chance = &mut self.chance;
+        let mut share = Share {
+            weight: 1 + chance.below(4) as u32,
+            ..Share::default()
+        };
+        for _ in 0..chance.below(3) {
+            let nominal = Nominal {
+                gpu_milli: chance.below(4000),
+                borrow_milli: chance.one_in(2).then(|| chance.below(2000)),
+                lend_milli: chance.one_in(2).then(|| chance.below(2000)),
+            };
+            share.nominal.insert(chance.of(&CLASSES).0.into(), nominal);
+        }
+        share
+    }
+
     fn budgets(&mut self) -> Vec<Budget> {
         let chance = &mut self.chance;
         let budgets = (0..chance.below(3)).map(|_| Budget {
@@ -524,7 +546,18 @@ impl Run {
                     },
                 );
             }
-            73..77 => {
+            73..75 => {
+                let (by, scope, share) = (self.actor(), self.scope(), self.share());
+                self.act(
+                    by,
+                    Wish::SetShare {
+                        scope,
+                        share,
+                        revision: None,
+                    },
+                );
+            }
+            75..77 => {
                 let (by, scope, budgets) = (self.actor(), self.scope(), self.budgets());
                 self.act(
                     by,
@@ -622,17 +655,21 @@ impl Run {
     }
 
     fn pass(&mut self) {
-        while !self
-            .act(
-                Actor::System,
-                Wish::Schedule {
-                    after: None,
-                    limit: usize::MAX,
-                },
-            )
-            .is_empty()
-        {}
-        self.model.nothing_waits_in_vain(self.world.now);
+        let mut walk = Walk::begin(&self.world.state, self.world.now);
+        loop {
+            match walk.next(&self.world.state) {
+                Turn::Over => break,
+                Turn::Looks => {}
+                Turn::Try(job) => {
+                    if let Err(refusal) = self.try_act(Actor::System, Wish::Schedule { job }) {
+                        walk.refused(&self.world.state, &refusal);
+                    }
+                }
+            }
+        }
+        let (state, now) = (&self.world.state, self.world.now);
+        let held_back = |spec: &JobSpec| ahead_of(state, spec, now).is_some();
+        self.model.nothing_waits_in_vain(now, held_back);
     }
 
     fn tenancy(&mut self) {
@@ -758,6 +795,7 @@ fn wish_name(wish: &Wish) -> &'static str {
         Wish::Pause { .. } => "pause",
         Wish::ResumeJob { .. } => "resume_job",
         Wish::SetQuota { .. } => "quota",
+        Wish::SetShare { .. } => "share",
         Wish::SetBudgets { .. } => "budgets",
         Wish::SetPolicy { .. } => "policy",
         Wish::Move { .. } => "move",
@@ -805,7 +843,7 @@ fn no_limit_is_passed_and_every_count_adds_up() {
         // A property that is never exercised holds for nothing.
         assert_eq!(
             taken.len(),
-            25,
+            26,
             "every kind of operation was accepted at times: {taken:?}"
         );
         assert!(taken.values().all(|&n| n > ops / 4000), "{taken:?}");

@@ -130,16 +130,15 @@ impl Story {
 
     pub fn schedule(&mut self) {
         loop {
-            let events = self.tell(
-                "a pass over the queue",
-                Actor::System,
-                Wish::Schedule {
-                    after: None,
-                    limit: usize::MAX,
-                },
-            );
-            if events.is_none_or(|events| events.is_empty()) {
+            writeln!(self.text, "> a pass over the queue").expect("text");
+            let events = self.world.schedule_one();
+            if events.is_empty() {
+                self.line("nothing changes");
                 break;
+            }
+            for event in &events {
+                let line = self.event(event);
+                self.line(&line);
             }
         }
         let waiting: Vec<JobId> = self.world.state.queue.iter().map(|key| key.1).collect();
@@ -312,6 +311,11 @@ impl Story {
                 "{kind} {}: {}",
                 self.title(*scope),
                 serde_json::to_string(quota).expect("a quota")
+            ),
+            Event::ShareSet { scope, share } => format!(
+                "{kind} {}: {}",
+                self.title(*scope),
+                serde_json::to_string(share).expect("a share")
             ),
             Event::BudgetsSet { scope, budgets } => format!(
                 "{kind} {}: {}",

@@ -9,6 +9,7 @@ use tenure_domain::id::{AllocationId, Ids, JobId, NodeId, UserId};
 use tenure_domain::ledger::price::{ClassPrice, Prices};
 use tenure_domain::meter::Amounts;
 use tenure_domain::schedule::fleet::{GpuFacts, Inventory};
+use tenure_domain::schedule::order::walk::{Turn, Walk};
 use tenure_domain::state::Retired;
 use tenure_domain::tenancy::key::Digest;
 use tenure_domain::tenancy::policy::Policy;
@@ -355,20 +356,31 @@ impl World {
         })
     }
 
-    /// One whole pass over the queue.
-    pub fn schedule(&mut self) -> Vec<Event> {
+    /// One whole pass over the queue, or as much of it as it takes to start one job.
+    fn walk(&mut self, until_one_starts: bool) -> Vec<Event> {
+        let mut walk = Walk::begin(&self.state, self.now);
         let mut all = Vec::new();
         loop {
-            let events = self
-                .system(Wish::Schedule {
-                    after: None,
-                    limit: usize::MAX,
-                })
-                .expect("a pass is never refused");
-            if events.is_empty() {
+            let job = match walk.next(&self.state) {
+                Turn::Try(job) => job,
+                Turn::Looks => continue,
+                Turn::Over => return all,
+            };
+            match self.system(Wish::Schedule { job }) {
+                Ok(events) => all.extend(events),
+                Err(refusal) => walk.refused(&self.state, &refusal),
+            }
+            if until_one_starts && !all.is_empty() {
                 return all;
             }
-            all.extend(events);
         }
+    }
+
+    pub fn schedule(&mut self) -> Vec<Event> {
+        self.walk(false)
+    }
+
+    pub fn schedule_one(&mut self) -> Vec<Event> {
+        self.walk(true)
     }
 }

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use tenure_domain::schedule::pass::{QueueKey, next_cursor};
+use tenure_domain::schedule::order::walk::{Turn, Walk};
 use tenure_domain::state::Retired;
 use tenure_domain::{Actor, Command, Event, State, Wish, decide};
 use tenure_journal::{HistoryRow, Journal, JournalError, KeyRow};
 use tokio::sync::mpsc;
-use tokio::time::{Duration, MissedTickBehavior};
+use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 use super::clock::Clock;
 use super::commit::Committer;
@@ -16,10 +16,11 @@ use super::{Accepted, Pending, PendingEvent, PendingReply, Request, WriterOption
 
 /// No batch grows beyond this many events; callers wait for the disk instead.
 const MAX_BATCH: usize = 4096;
-/// Waiting jobs looked at in one scheduling command: few between two requests, so that a long queue does not
-/// hold callers up, and more while nobody asks.
-const BUSY_STEP: usize = 4;
-const QUIET_STEP: usize = 64;
+/// Steps of the pass over the queue between two looks at the channels: few between two requests, so that a long queue
+/// does not hold callers up, and more while nobody asks; and for no longer than this, whatever one costs.
+const BUSY_STEPS: usize = 4;
+const QUIET_STEPS: usize = 64;
+const LONGEST: Duration = Duration::from_millis(2);
 /// How often waiting jobs are looked at when nothing happened: a new budget period may have begun.
 const IDLE_PASS: Duration = Duration::from_secs(10);
 
@@ -32,7 +33,22 @@ struct Writer {
 
 /// A pass over the queue that is under way.
 struct Pass {
-    cursor: Option<QueueKey>,
+    walk: Walk,
+    /// It began anew before the last one was over, and goes to its end: else, where jobs end all the time, the last in
+    /// the queue would never be asked.
+    goes_through: bool,
+    /// Something was freed that jobs asked before could use.
+    again: bool,
+}
+
+impl Pass {
+    fn begin(state: &State, goes_through: bool) -> Pass {
+        Pass {
+            walk: Walk::begin(state, super::now()),
+            goes_through,
+            again: false,
+        }
+    }
 }
 
 pub(super) async fn run(
@@ -46,8 +62,9 @@ pub(super) async fn run(
         state,
         clock,
         batch: Pending::default(),
-        pass: Some(Pass { cursor: None }),
+        pass: None,
     };
+    writer.start_pass();
     let mut idle = tokio::time::interval(IDLE_PASS);
     idle.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut since_snapshot = 0;
@@ -67,12 +84,12 @@ pub(super) async fn run(
             request = queue.recv(), if !full => match request {
                 Some(request) => {
                     writer.take(request);
-                    writer.pass_step(BUSY_STEP);
+                    writer.pass_steps(BUSY_STEPS);
                 }
                 None => break,
             },
             // Giving way each time, or the channels above would find their share of polls used up and seem empty.
-            () = tokio::task::yield_now(), if writer.pass.is_some() && !full => writer.pass_step(QUIET_STEP),
+            () = tokio::task::yield_now(), if writer.pass.is_some() && !full => writer.pass_steps(QUIET_STEPS),
             _ = idle.tick() => writer.start_pass(),
         }
     }
@@ -84,11 +101,16 @@ pub(super) async fn run(
 impl Writer {
     fn take(&mut self, request: Request) {
         let (at, ids) = self.clock.tick();
+        let wish = match request.wish {
+            // Once a pass is over nobody who waits can start; while it goes on, who comes would get before them.
+            Wish::Submit { owner, spec } if self.pass.is_some() => Wish::Enqueue { owner, spec },
+            wish => wish,
+        };
         let command = Command {
             at,
             by: request.by,
             ids,
-            wish: request.wish,
+            wish,
         };
         let events = match decide(&self.state, &command) {
             Ok(events) => self.absorb(&command, events, request.request_id),
@@ -139,6 +161,11 @@ impl Writer {
             if frees_or_allows(&event) {
                 self.start_pass();
             }
+            if let (Event::JobSubmitted { job, .. }, Some(pass)) = (&event, &mut self.pass)
+                && let Some(job) = self.state.jobs.get(job)
+            {
+                pass.again |= !pass.walk.joined(&self.state, job);
+            }
             let event = Arc::new(event);
             self.batch.events.push(PendingEvent {
                 at: command.at,
@@ -152,32 +179,50 @@ impl Writer {
     }
 
     fn start_pass(&mut self) {
-        if !self.state.queue.is_empty() {
-            self.pass = Some(Pass { cursor: None });
+        match &mut self.pass {
+            _ if self.state.queue.is_empty() => self.pass = None,
+            None => self.pass = Some(Pass::begin(&self.state, false)),
+            Some(pass) if pass.goes_through => pass.again = true,
+            Some(pass) if pass.walk.asked() == 0 => {}
+            Some(pass) => *pass = Pass::begin(&self.state, true),
         }
     }
 
-    /// One step of the pass under way, if there is one.
-    fn pass_step(&mut self, limit: usize) {
-        let Some(Pass { cursor }) = self.pass.take() else {
-            return;
+    /// Some steps of the pass under way, if there is one.
+    fn pass_steps(&mut self, most: usize) {
+        let began = Instant::now();
+        for _ in 0..most {
+            if !self.pass_step() || began.elapsed() >= LONGEST {
+                break;
+            }
+        }
+    }
+
+    fn pass_step(&mut self) -> bool {
+        let Some(pass) = &mut self.pass else {
+            return false;
+        };
+        let job = match pass.walk.next(&self.state) {
+            Turn::Looks => return true,
+            Turn::Try(job) => job,
+            Turn::Over => {
+                let again = pass.again && !self.state.queue.is_empty();
+                self.pass = again.then(|| Pass::begin(&self.state, false));
+                return again;
+            }
         };
         let (at, ids) = self.clock.tick();
         let command = Command {
             at,
             by: Actor::System,
             ids,
-            wish: Wish::Schedule { after: cursor, limit },
+            wish: Wish::Schedule { job },
         };
-        let ahead = next_cursor(&self.state, cursor, limit);
         match decide(&self.state, &command) {
-            Ok(events) if !events.is_empty() => {
-                self.absorb(&command, events, None);
-                // Others in the same stretch may start too: look at it again.
-                self.pass = Some(Pass { cursor });
-            }
-            _ => self.pass = ahead.map(|cursor| Pass { cursor: Some(cursor) }),
+            Ok(events) => drop(self.absorb(&command, events, None)),
+            Err(refusal) => pass.walk.refused(&self.state, &refusal),
         }
+        true
     }
 }
 
@@ -188,6 +233,7 @@ fn frees_or_allows(event: &Event) -> bool {
         Event::JobEnded { .. }
             | Event::JobRequeued { .. }
             | Event::QuotaSet { .. }
+            | Event::ShareSet { .. }
             | Event::BudgetsSet { .. }
             | Event::PolicySet { .. }
             | Event::ScopeResumed { .. }

@@ -75,13 +75,13 @@ fn rules_view(scope: &Scope) -> RulesView {
 }
 
 /// The revision a change is for, from its condition and what stands now.
-fn revision(shared: &Shared, condition: &IfMatch, scope: ScopeId) -> Option<u64> {
+pub(super) fn revision(shared: &Shared, condition: &IfMatch, scope: ScopeId) -> Option<u64> {
     let state = shared.app.controller.view().read();
     condition.revision(state.tree.get(scope).map(|scope| scope.revision))
 }
 
 /// Shows a scope's limits with a tag, once the caller may see them.
-fn show<V: serde::Serialize>(
+pub(super) fn show<V: serde::Serialize>(
     shared: &Shared,
     headers: &HeaderMap,
     caller: &Caller,
@@ -97,7 +97,7 @@ fn show<V: serde::Serialize>(
 }
 
 /// Shows a scope right after a change: the caller may have lost sight of it by that very change.
-fn changed<V: serde::Serialize>(
+pub(super) fn changed<V: serde::Serialize>(
     shared: &Shared,
     scope: ScopeId,
     view: impl Fn(&Platform, &Scope) -> V,

@@ -155,6 +155,8 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("revoke_role", At(Scope, "role_grant")),
         ("quota", At(Scope, "scope_read")),
         ("set_quota", Above(Scope, "quota_set")),
+        ("share", At(Scope, "scope_read")),
+        ("set_share", Above(Scope, "quota_set")),
         ("budgets", At(Scope, "cost_read")),
         ("set_budgets", Above(Scope, "budget_set")),
         ("policy", At(Scope, "scope_read")),
@@ -510,7 +512,7 @@ impl Stage<'_> {
             ),
             "scope_by_path" => get(format!("/v1/scopes?path={target}")),
             "scope" => get(format!("/v1/scopes/{target}")),
-            "children" | "roles" | "quota" | "budgets" | "policy" | "rules" | "secrets" => {
+            "children" | "roles" | "quota" | "share" | "budgets" | "policy" | "rules" | "secrets" => {
                 get(format!("/v1/scopes/{target}/{operation}"))
             }
             "suspend" | "resume" => post(format!("/v1/scopes/{target}/{operation}"), json!({})),
@@ -542,6 +544,7 @@ impl Stage<'_> {
                 delete(format!("/v1/scopes/{target}/roles/{child}/member"))
             }
             "set_quota" => put(format!("/v1/scopes/{target}/quota"), json!({ "limits": {} })),
+            "set_share" => put(format!("/v1/scopes/{target}/share"), json!({})),
             "set_budgets" => put(format!("/v1/scopes/{target}/budgets"), json!({ "budgets": [] })),
             "set_policy" => put(format!("/v1/scopes/{target}/policy"), json!({})),
             "set_rules" => put(format!("/v1/scopes/{target}/rules"), json!({ "rules": "" })),

@@ -12,6 +12,10 @@ async fn a_change_on_what_was_read_long_ago_is_refused() {
     for (noun, body) in [
         ("quota", json!({ "limits": { "jobs": 3 } })),
         (
+            "share",
+            json!({ "weight": 3, "nominal": { "H100": { "gpu_milli": 2000 } } }),
+        ),
+        (
             "budgets",
             json!({ "budgets": [{ "period": "day", "money_micros": 5 }] }),
         ),

@@ -1,48 +1,30 @@
-//! The place of one waiting job in the queue.
-
-use std::cmp::Reverse;
+//! What puts one waiting line before another.
 
 use crate::id::JobId;
-use crate::time::Time;
-use crate::workload::spec::Priority;
+use crate::tenancy::share::DEFAULT_AGED_S;
+use crate::time::SECOND_MS;
 
-/// Jobs that waited this long, in all, go before every other of their priority class, oldest first; so the wait of a
-/// job is bounded by this plus the time its class needs for what is as old and older.
-pub const AGED_MS: u64 = 60 * 24 * 3_600_000;
+/// See [`DEFAULT_AGED_S`].
+pub const AGED_MS: u64 = DEFAULT_AGED_S * SECOND_MS;
 
-/// Within a class: bands of standing, best first.
+/// Who is sure of what it asks goes before who is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Standing {
-    /// Waited past the bound; by submission.
-    Aged(Time),
-    /// The tenant is within its nominal quota.
-    Nominal(u64),
-    /// The tenant borrows; by how far above its fair share it is, in thousandths of it, then by the learnt rank.
-    Borrowing(u64, u64),
+pub enum Band {
+    /// Within nominal quota for it.
+    Nominal,
+    /// Borrowing, or without a nominal quota.
+    Rest,
 }
 
-/// What the order needs to know of a waiting job.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Waiting {
+/// Sorts what waits under one parent: the least goes first. A scope has the band, rank and job of its own first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub band: Band,
+    /// What the scope uses for its weight, see [`share_of`]; the same for all lines of one user.
+    pub share: u64,
+    /// What a completion is expected to cost, see [`rank_of`].
+    pub rank: u64,
     pub job: JobId,
-    pub priority: Priority,
-    pub submitted: Time,
-    /// What it waited so far, in all; time it ran between evictions does not count.
-    pub waited_ms: u64,
-    /// Within nominal quota for what it asks, at its tenant.
-    pub nominal: bool,
-    /// See [`super::share`]: what the tenant used lately over what it deserves, 1000 being its due.
-    pub over_share_milli: u64,
-    /// Expected GPU-seconds per completion, from the forecast.
-    pub cost_gpu_s: f64,
-}
-
-/// Sorts waiting jobs; the least goes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OrderKey {
-    priority: Reverse<Priority>,
-    standing: Standing,
-    job: JobId,
 }
 
 /// A rank as an integer in eighths of a power of two: nearer than that two costs are as good as equal, and then the
@@ -61,28 +43,15 @@ pub fn rank_of(cost_gpu_s: f64) -> u64 {
     rank + ((cost - 1.0) * 8.0) as u64
 }
 
-/// How fine shares are told apart: tenants within a quarter of their due of one another are equals, and the learnt
-/// rank decides between their jobs.
-const SHARE_STEP_MILLI: u64 = 250;
-
-impl Waiting {
-    pub fn key(&self) -> OrderKey {
-        let rank = rank_of(self.cost_gpu_s);
-        let standing = if self.waited_ms >= AGED_MS {
-            Standing::Aged(self.submitted)
-        } else if self.nominal {
-            Standing::Nominal(rank)
-        } else {
-            // Below its due a tenant is not told apart from one at it: unused share is not a claim on the past.
-            let over = self.over_share_milli.max(1000) / SHARE_STEP_MILLI;
-            Standing::Borrowing(over, rank)
-        };
-        OrderKey {
-            priority: Reverse(self.priority),
-            standing,
-            job: self.job,
-        }
+/// What a scope uses for its weight, in sixteenths of a power of two: siblings that near to one another are equals,
+/// and the learnt rank decides between their jobs.
+pub fn share_of(claim_gpu_ms: u64, weight: u32) -> u64 {
+    let per_weight = (u128::from(claim_gpu_ms) << 24) / u128::from(weight.max(1));
+    if per_weight < 16 {
+        return 0;
     }
+    let octave = per_weight.ilog2();
+    u64::from(octave) * 16 + ((per_weight >> (octave - 4)) & 15) as u64
 }
 
 #[cfg(test)]
@@ -90,67 +59,25 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn waiting(job: u64) -> Waiting {
-        Waiting {
-            job: JobId(job),
-            priority: Priority::Normal,
-            submitted: Time(job as i64),
-            waited_ms: 0,
-            nominal: false,
-            over_share_milli: 1000,
-            cost_gpu_s: 100.0,
-        }
-    }
-
     #[test]
     fn each_question_outweighs_the_ones_after_it() {
-        let worst = Waiting {
-            over_share_milli: 9_000,
-            cost_gpu_s: 1e9,
-            ..waiting(9)
+        let worst = Key {
+            band: Band::Rest,
+            share: 900,
+            rank: 90,
+            job: JobId(9),
         };
-        let rank = Waiting {
-            cost_gpu_s: 10.0,
+        let job = Key {
+            job: JobId(1),
             ..worst
         };
-        let share = Waiting {
-            over_share_milli: 2_000,
+        let rank = Key { rank: 10, ..worst };
+        let share = Key { share: 10, ..worst };
+        let nominal = Key {
+            band: Band::Nominal,
             ..worst
         };
-        let nominal = Waiting {
-            nominal: true,
-            ..worst
-        };
-        let aged = Waiting {
-            waited_ms: AGED_MS,
-            ..worst
-        };
-        let urgent = Waiting {
-            priority: Priority::Urgent,
-            ..worst
-        };
-        let keys = [urgent, aged, nominal, share, rank, worst].map(|job| job.key());
-        assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
-    }
-
-    #[test]
-    fn among_the_aged_the_oldest_goes_first() {
-        let older = Waiting {
-            waited_ms: AGED_MS,
-            cost_gpu_s: 1e9,
-            ..waiting(1)
-        };
-        let newer = Waiting {
-            waited_ms: AGED_MS * 2,
-            cost_gpu_s: 1.0,
-            ..waiting(2)
-        };
-        assert!(older.key() < newer.key());
-    }
-
-    #[test]
-    fn equal_jobs_go_by_arrival() {
-        assert!(waiting(1).key() < waiting(2).key());
+        assert!([nominal, share, rank, job, worst].is_sorted_by(|a, b| a < b));
     }
 
     proptest! {
@@ -158,6 +85,14 @@ mod tests {
         fn ranks_grow_with_cost(a in 1.0f64..1e12, b in 1.0f64..1e12) {
             prop_assert!((a <= b) == (rank_of(a) <= rank_of(b)) || rank_of(a) == rank_of(b));
             prop_assert!(rank_of(a * 2.01) >= rank_of(a) + 8);
+        }
+
+        #[test]
+        fn shares_are_told_apart_by_a_sixteenth(used in 1_000u64..1 << 50, weight in 1u32..1000) {
+            let share = share_of(used, weight);
+            prop_assert!(share_of(used + used / 15, weight) > share);
+            prop_assert!(share_of(used, weight + 1) <= share);
+            prop_assert_eq!(share_of(used * 4, weight), share + 32);
         }
     }
 }

@@ -4,20 +4,7 @@
 //! Lent capacity comes back: a scope within its nominal quota may reclaim from those who borrow, never more than it
 //! lacks. Absent: hard quotas, which `admit` keeps whatever is idle.
 
-use serde::{Deserialize, Serialize};
-
-/// GPUs of one class, of one scope, in thousandths.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Nominal {
-    pub gpu_milli: u64,
-    /// At most this much above nominal; no limit if none is set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub borrow_milli: Option<u64>,
-    /// At most this much of what is idle goes to others; all of it if none is set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lend_milli: Option<u64>,
-}
+pub use crate::tenancy::share::Nominal;
 
 /// A scope's quota and what it uses of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

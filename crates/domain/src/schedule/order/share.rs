@@ -1,75 +1,13 @@
-//! Fair share: what each scope used lately over what it deserves, down the tenancy tree.
+//! Fair share as people read it: what a scope used lately over what it deserves among its siblings.
 //!
-//! Used GPU time fades with a half-life, so a heavy week is forgiven. A scope deserves, of what its parent's children
-//! used, the part its weight gives it among those that want something; how far above that it is counts
-//! at every level from the platform down, the worst level deciding, so that a frugal user is not held back by
-//! another tenant's excess, but is by the excess of its own.
+//! A scope deserves, of what its parent's children used, the part its weight gives it among those that used or want
+//! something. The order of the queue asks the same by parts alone (`key`, `standing`).
 
-use serde::{Deserialize, Serialize};
-
-use crate::time::{HOUR_MS, Time};
-
-pub const DEFAULT_HALF_LIFE_MS: u64 = 7 * 24 * HOUR_MS;
-
-/// 2^(-n/16) in parts of 2^32, n from 0 to 15.
-const SIXTEENTHS: [u64; 16] = [
-    4_294_967_296,
-    4_112_874_773,
-    3_938_502_376,
-    3_771_522_796,
-    3_611_622_603,
-    3_458_501_653,
-    3_311_872_529,
-    3_171_459_999,
-    3_037_000_500,
-    2_908_241_642,
-    2_784_941_738,
-    2_666_869_345,
-    2_553_802_834,
-    2_445_529_972,
-    2_341_847_524,
-    2_242_560_872,
-];
-
-/// GPU time used lately, fading. Whole GPU-milliseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Used {
-    gpu_ms: u64,
-    at: Time,
-}
-
-impl Used {
-    /// As it has faded by `at`, in sixteenths of the half-life.
-    pub fn faded(self, half_life_ms: u64, at: Time) -> Used {
-        let step_ms = (half_life_ms / 16).max(1);
-        let steps = at.since_ms(self.at) / step_ms;
-        if steps == 0 {
-            return self;
-        }
-        let halved = self
-            .gpu_ms
-            .checked_shr(u32::try_from(steps / 16).unwrap_or(64))
-            .unwrap_or(0);
-        let gpu_ms = (u128::from(halved) * u128::from(SIXTEENTHS[(steps % 16) as usize])) >> 32;
-        Used {
-            gpu_ms: gpu_ms as u64,
-            // The part of a step not yet faded stays due.
-            at: self.at.plus_ms(steps * step_ms),
-        }
-    }
-
-    pub fn add(&mut self, gpu_ms: u64, half_life_ms: u64, at: Time) {
-        *self = self.faded(half_life_ms, at);
-        if self.gpu_ms == 0 {
-            self.at = at;
-        }
-        self.gpu_ms = self.gpu_ms.saturating_add(gpu_ms);
-    }
-
-    pub fn gpu_ms(self, half_life_ms: u64, at: Time) -> u64 {
-        self.faded(half_life_ms, at).gpu_ms
-    }
-}
+use super::standing::claim_gpu_ms;
+use crate::state::State;
+pub use crate::tenancy::lately::Used;
+use crate::tenancy::scope::Scope;
+use crate::time::Time;
 
 /// One scope among its siblings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,9 +31,27 @@ impl Level {
     }
 }
 
-/// How far above its share a job's chain of scopes is, platform's child first: the worst level counts.
-pub fn over_share_milli(chain: impl IntoIterator<Item = Level>) -> u64 {
-    chain.into_iter().map(Level::over_milli).max().unwrap_or(0)
+/// A scope among its siblings as it stands now.
+pub fn level_of(state: &State, scope: &Scope, at: Time) -> Level {
+    let half_life_ms = state.half_life_ms();
+    let mut level = Level {
+        weight: scope.share.weight,
+        used_gpu_ms: claim_gpu_ms(scope, half_life_ms, at),
+        all_weights: 0,
+        all_used_gpu_ms: 0,
+    };
+    let siblings: Vec<&Scope> = match scope.parent {
+        Some(parent) => state.tree.children(parent).collect(),
+        None => vec![scope],
+    };
+    for one in siblings {
+        let used_gpu_ms = claim_gpu_ms(one, half_life_ms, at);
+        if used_gpu_ms > 0 || one.id == scope.id || state.jobs_within(one.id).next().is_some() {
+            level.all_weights += u64::from(one.share.weight);
+            level.all_used_gpu_ms = level.all_used_gpu_ms.saturating_add(used_gpu_ms);
+        }
+    }
+    level
 }
 
 #[cfg(test)]
@@ -113,44 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn use_is_halved_after_a_half_life() {
-        let mut used = Used::default();
-        used.add(1_000_000, 1_600, Time(0));
-        assert_eq!(used.gpu_ms(1_600, Time(1_599)), 522_136, "in sixteen steps");
-        assert_eq!(used.gpu_ms(1_600, Time(1_600)), 500_000);
-        assert_eq!(used.gpu_ms(1_600, Time(4_800)), 125_000);
-        assert_eq!(used.gpu_ms(1_600, Time(i64::MAX)), 0);
-    }
-
-    #[test]
     fn weight_says_what_is_deserved() {
         assert_eq!(level(3, 300, 4, 400).over_milli(), 1000);
         assert_eq!(level(1, 300, 4, 400).over_milli(), 3000);
         assert_eq!(level(1, 0, 4, 0).over_milli(), 0);
     }
 
-    #[test]
-    fn the_worst_level_counts() {
-        let chain = [level(1, 50, 2, 100), level(1, 90, 3, 90)];
-        assert_eq!(over_share_milli(chain), 3000);
-        assert_eq!(over_share_milli([]), 0);
-    }
-
     proptest! {
-        #[test]
-        fn fading_in_steps_is_fading_at_once(gpu_ms in 0u64..1 << 50, steps in proptest::collection::vec(1u64..5_000, 1..20)) {
-            let mut once = Used::default();
-            once.add(gpu_ms, 16_000, Time(0));
-            let mut stepped = once;
-            let mut at = Time(0);
-            for ms in steps {
-                at = at.plus_ms(ms);
-                stepped = stepped.faded(16_000, at);
-            }
-            let (a, b) = (once.gpu_ms(16_000, at), stepped.gpu_ms(16_000, at));
-            prop_assert!(a.abs_diff(b) <= 64 + a / 1_000_000, "{a} {b}");
-        }
-
         #[test]
         fn siblings_cannot_all_be_above_their_share(used in proptest::collection::vec(0u64..1 << 40, 2..8)) {
             let all: u64 = used.iter().sum();

@@ -16,7 +16,12 @@ const MAX_LIMITS: usize = 200;
 
 impl Case<'_> {
     /// Limits of a scope are set from above it, so that nobody raises their own; the platform sets its own.
-    fn may_limit(&self, action: Action, scope: ScopeId, revision: Option<u64>) -> Result<&Scope, Refusal> {
+    pub(super) fn may_limit(
+        &self,
+        action: Action,
+        scope: ScopeId,
+        revision: Option<u64>,
+    ) -> Result<&Scope, Refusal> {
         self.may(Action::ScopeRead, scope)?;
         let place = self.state.tree.find(scope)?;
         self.may(action, place.parent.unwrap_or(scope))?;

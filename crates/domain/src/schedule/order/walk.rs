@@ -1,0 +1,302 @@
+//! A pass over the queue: which waiting job is tried next.
+//!
+//! Class by class: first who waited past the bound, oldest first; then line by line in their order. A line whose first
+//! job was refused is not asked again in the pass, nor is, for want of room, any line of equal need under the same
+//! policies: nothing a pass does makes room. Work between two answers is bounded. A walk is no part of the state and is
+//! never stored; it names jobs, and the command `Schedule` decides about each. Driven by the controller.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::aged::{competes, is_kept_for, waited_ms};
+use super::key::{Band, rank_of};
+use super::lend::{Footing, footing};
+use super::standing::{Line, LineAt, Standings};
+use crate::forecast::history::Signature;
+use crate::id::{JobId, UserId};
+use crate::refusal::{Code, Refusal};
+use crate::schedule::queue::Need;
+use crate::state::State;
+use crate::tenancy::policy::Policy;
+use crate::tenancy::scope::ScopeId;
+use crate::time::{SECOND_MS, Time};
+use crate::workload::job::Job;
+use crate::workload::spec::{Demand, Priority};
+
+/// Lines put in order, or jobs passed over, between two answers.
+const AT_ONCE: usize = 64;
+
+/// What the walk says when asked for the next job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// This job is to be tried.
+    Try(JobId),
+    /// Still looking; ask again.
+    Looks,
+    /// Every job that could start was tried.
+    Over,
+}
+
+#[derive(Debug, Clone)]
+enum Stage {
+    /// Past the bound; after this job.
+    Aged(Option<JobId>),
+    /// Putting lines in order; after this one.
+    Sorts(Option<(UserId, Need)>),
+    Lines,
+}
+
+/// The job asked about last.
+#[derive(Debug, Clone)]
+struct Asked {
+    job: JobId,
+    user: UserId,
+    need: Need,
+    line: Option<LineAt>,
+}
+
+/// A pass that is under way.
+#[derive(Debug, Clone)]
+pub struct Walk {
+    at: Time,
+    /// Classes to come, the present one last.
+    classes: Vec<Priority>,
+    stage: Stage,
+    standings: Standings,
+    /// Lines of this class that were refused.
+    refused: BTreeSet<(UserId, Need)>,
+    /// Needs that found no room, by the scope under which all have the same policies.
+    no_room: BTreeSet<(ScopeId, Need)>,
+    /// What aged jobs wait for: nobody behind them gets it.
+    kept: Vec<Demand>,
+    ranks: BTreeMap<Signature, u64>,
+    asked: Option<Asked>,
+    /// Jobs asked about so far.
+    count: usize,
+    /// Some scope has a nominal quota.
+    sure: bool,
+}
+
+impl Walk {
+    pub fn begin(state: &State, at: Time) -> Walk {
+        Walk {
+            at,
+            classes: Priority::ALL.to_vec(),
+            stage: Stage::Aged(None),
+            standings: Standings::default(),
+            refused: BTreeSet::new(),
+            no_room: BTreeSet::new(),
+            kept: Vec::new(),
+            ranks: BTreeMap::new(),
+            asked: None,
+            count: 0,
+            sure: state.tree.iter().any(|scope| !scope.share.nominal.is_empty()),
+        }
+    }
+
+    /// The job to be tried next, what became of the last one being in the state.
+    pub fn next(&mut self, state: &State) -> Turn {
+        self.settle(state);
+        let Some(&class) = self.classes.last() else {
+            return Turn::Over;
+        };
+        match self.stage.clone() {
+            Stage::Aged(after) => self.next_aged(state, class, after),
+            Stage::Sorts(after) => self.sort_some(state, class, after),
+            Stage::Lines => self.next_line(state, class),
+        }
+    }
+
+    /// How many jobs were asked about.
+    pub fn asked(&self) -> usize {
+        self.count
+    }
+
+    /// A job came to wait while the pass is under way. Says whether the pass will come to it, or to one like it.
+    pub fn joined(&mut self, state: &State, job: &Job) -> bool {
+        let (priority, need) = (job.spec.priority, Need::of(job));
+        let Some(&class) = self.classes.last() else {
+            return false;
+        };
+        let passed = match &self.stage {
+            Stage::Aged(_) => false,
+            Stage::Sorts(after) => after
+                .as_ref()
+                .is_some_and(|last| (job.owner, &need) <= (last.0, &last.1)),
+            Stage::Lines => true,
+        };
+        let is_new = state.queue.head(priority, job.owner, &need) == Some(job.id);
+        if priority == class && passed && is_new {
+            let first = self.place_of(state, &need, job.id);
+            let user = job.owner;
+            self.standings.add(state, self.at, Line { user, need }, first);
+        }
+        priority <= class
+    }
+
+    /// The last job was refused.
+    pub fn refused(&mut self, state: &State, refusal: &Refusal) {
+        let Some(asked) = &self.asked else { return };
+        if matches!(refusal.code, Code::NoCapacity | Code::NotShared | Code::NoNodes) {
+            let under = one_policy(state, asked.user);
+            self.no_room.insert((under, asked.need.clone()));
+            let job = state.jobs.get(&asked.job);
+            if asked.line.is_none() && job.is_some_and(|job| is_kept_for(job, state.aged_ms(), self.at)) {
+                self.kept.push(asked.need.demand().clone());
+            }
+        }
+    }
+
+    /// Gives the line asked last its new place: behind its next job if the last one went, else out of the pass.
+    fn settle(&mut self, state: &State) {
+        let Some(asked) = self.asked.take() else { return };
+        let still_waits = state
+            .jobs
+            .get(&asked.job)
+            .is_some_and(|job| state.queue.contains(job));
+        if still_waits {
+            self.refused.insert((asked.user, asked.need.clone()));
+        }
+        let Some(line) = asked.line else { return };
+        let class = *self.classes.last().expect("a line was asked within its class");
+        let next = state.queue.head(class, asked.user, &asked.need);
+        let first = next
+            .filter(|_| !still_waits)
+            .map(|job| self.place_of(state, &asked.need, job));
+        self.standings.set(state, self.at, line, first);
+    }
+
+    fn next_aged(&mut self, state: &State, class: Priority, after: Option<JobId>) -> Turn {
+        let bound_ms = state.aged_ms();
+        for (looked_at, id) in state.queue.arrivals(class, after).enumerate() {
+            let job = &state.jobs[&id];
+            if self.at.since_ms(job.submitted) < bound_ms {
+                break;
+            }
+            let need = Need::of(job);
+            if waited_ms(job, self.at) >= bound_ms && !self.is_out(state, job.owner, &need) {
+                self.stage = Stage::Aged(Some(id));
+                return self.ask(id, job.owner, need, None);
+            }
+            if looked_at >= AT_ONCE {
+                self.stage = Stage::Aged(Some(id));
+                return Turn::Looks;
+            }
+        }
+        // Who asks within nominal quota may get room that an older job could not.
+        self.no_room.clear();
+        self.stage = Stage::Sorts(None);
+        Turn::Looks
+    }
+
+    fn sort_some(&mut self, state: &State, class: Priority, after: Option<(UserId, Need)>) -> Turn {
+        let from = after.as_ref().map(|(user, need)| (*user, need));
+        let some: Vec<(UserId, Need, JobId)> = state
+            .queue
+            .lines(class, from)
+            .take(AT_ONCE)
+            .map(|(user, need, head)| (user, need.clone(), head))
+            .collect();
+        self.stage = match some.last() {
+            Some((user, need, _)) if some.len() == AT_ONCE => Stage::Sorts(Some((*user, need.clone()))),
+            _ => Stage::Lines,
+        };
+        for (user, need, head) in some {
+            if !self.refused.contains(&(user, need.clone())) {
+                let first = self.place_of(state, &need, head);
+                self.standings.add(state, self.at, Line { user, need }, first);
+            }
+        }
+        Turn::Looks
+    }
+
+    fn next_line(&mut self, state: &State, class: Priority) -> Turn {
+        for _ in 0..AT_ONCE {
+            let Some((at, line)) = self.standings.first() else {
+                self.next_class();
+                return Turn::Looks;
+            };
+            let (user, need) = (line.user, line.need.clone());
+            let head = state.queue.head(class, user, &need);
+            match head.filter(|_| !self.is_out(state, user, &need)) {
+                Some(job) => return self.ask(job, user, need, Some(at)),
+                None => self.standings.set(state, self.at, at, None),
+            }
+        }
+        Turn::Looks
+    }
+
+    fn next_class(&mut self) {
+        self.classes.pop();
+        self.stage = Stage::Aged(None);
+        self.standings = Standings::default();
+        self.refused.clear();
+        self.no_room.clear();
+    }
+
+    fn ask(&mut self, job: JobId, user: UserId, need: Need, line: Option<LineAt>) -> Turn {
+        self.count += 1;
+        self.asked = Some(Asked {
+            job,
+            user,
+            need,
+            line,
+        });
+        Turn::Try(job)
+    }
+
+    fn is_out(&self, state: &State, user: UserId, need: &Need) -> bool {
+        let line = (user, need.clone());
+        self.refused.contains(&line)
+            || self.kept.iter().any(|aged| competes(aged, need.demand()))
+            || !self.no_room.is_empty() && self.no_room.contains(&(one_policy(state, user), line.1))
+    }
+
+    /// Where a line stands with this job first in it.
+    fn place_of(&mut self, state: &State, need: &Need, job: JobId) -> (Band, u64, JobId) {
+        let job = &state.jobs[&job];
+        let sure = self.sure && is_sure(state, ScopeId::User(job.owner), need);
+        let band = if sure { Band::Nominal } else { Band::Rest };
+        (band, self.rank(state, job), job.id)
+    }
+
+    fn rank(&mut self, state: &State, job: &Job) -> u64 {
+        let Some(alike) = job.alike else { return 0 };
+        let rank = |ran_s| {
+            let cost_s = state.history.hazard(alike).cost_s(ran_s, 0);
+            rank_of(cost_s * job.spec.demand.gpu_milli() as f64 / 1000.0)
+        };
+        match job.ran_ms / SECOND_MS {
+            0 => *self.ranks.entry(alike).or_insert_with(|| rank(0)),
+            ran_s => rank(ran_s),
+        }
+    }
+}
+
+/// Whether the job stands within nominal quota, on its class or, if any will do, on some class.
+fn is_sure(state: &State, owner: ScopeId, need: &Need) -> bool {
+    let demand = need.demand();
+    let sure = |class: &str| footing(state, owner, class, demand.gpu_milli()) == Ok(Footing::Nominal);
+    match &demand.class {
+        Some(class) => sure(class),
+        None => state
+            .tree
+            .chain(owner)
+            .any(|scope| scope.share.nominal.keys().any(|class| sure(class))),
+    }
+}
+
+/// The lowest scope above the user that has a policy of its own, its tenant if there is none: all users with the same
+/// answer are under the same policies, and find room alike.
+fn one_policy(state: &State, user: UserId) -> ScopeId {
+    let mut found = ScopeId::Platform;
+    for scope in state.tree.chain(ScopeId::User(user)) {
+        if scope.policy != Policy::default() {
+            return scope.id;
+        }
+        if let ScopeId::Tenant(_) = scope.id {
+            found = scope.id;
+            break;
+        }
+    }
+    found
+}
