@@ -229,6 +229,7 @@ pub enum Wish {
     },
     OpenSession {
         job: JobId,
+        member: u32,
         kind: SessionKind,
         from: String,
     },

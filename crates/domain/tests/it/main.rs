@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod chance;
+mod gang;
 mod golden;
 mod invariant;
 mod lattice;
