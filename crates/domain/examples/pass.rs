@@ -232,7 +232,7 @@ fn users(cell: &mut Cell) -> Vec<UserId> {
 }
 
 fn end(cell: &mut Cell, job: JobId) {
-    let allocation = cell.state.jobs[&job].allocation.expect("it runs");
+    let allocation = cell.state.jobs[&job].sole_allocation().expect("it runs");
     let node: NodeId = cell
         .state
         .fleet

@@ -140,6 +140,7 @@ impl Rate {
 
 fn job(gpus: u32) -> Arc<JobSpec> {
     let demand = Demand {
+        nodes: 1,
         capped: false,
         gpus,
         compute_permille: if gpus > 0 { 100 } else { 1000 },

@@ -239,6 +239,7 @@ pub enum Wish {
     },
     OpenSession {
         job: JobId,
+        member: u32,
         kind: SessionKind,
         from: String,
     },

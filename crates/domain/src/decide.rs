@@ -3,6 +3,7 @@
 mod audit;
 mod fleet;
 mod job;
+mod member;
 mod pause;
 mod platform;
 mod resize;
@@ -171,7 +172,12 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         } => case.resize(*job, *compute_permille, *vram_mib),
         Wish::Pause { job, reason } => case.pause(*job, *reason),
         Wish::ResumeJob { job } => case.resume_job(*job),
-        Wish::OpenSession { job, kind, from } => case.open_session(*job, kind, from),
+        Wish::OpenSession {
+            job,
+            member,
+            kind,
+            from,
+        } => case.open_session(*job, *member, kind, from),
         Wish::EndSession { session, end } => case.end_session(*session, end),
         Wish::Schedule { job } => {
             case.only_system()?;

@@ -27,6 +27,7 @@ use crate::tenancy::scope::{Identity, ScopeId, UserFacts};
 use crate::tenancy::share::Share;
 use crate::time::Time;
 use crate::workload::job::{Admission, Outcome, PauseReason, StopReason};
+use crate::workload::member::MemberEnd;
 use crate::workload::session::{Session, SessionEnd};
 use crate::workload::spec::{Demand, JobSpec, Sku};
 use crate::workload::usage::Usage;
@@ -222,9 +223,13 @@ pub enum Event {
         job: JobId,
         admission: Admission,
     },
+    /// All members were placed, together.
     JobPlaced {
         job: JobId,
         allocation: Allocation,
+        /// Of the members after the first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        others: Vec<Allocation>,
     },
     JobStarting {
         job: JobId,
@@ -235,6 +240,22 @@ pub enum Event {
     JobStopping {
         job: JobId,
         reason: StopReason,
+    },
+    /// One member of a gang is starting; the job is, once all are.
+    MemberStarting {
+        job: JobId,
+        allocation: AllocationId,
+    },
+    /// One member of a gang runs; the job does, once all do.
+    MemberRunning {
+        job: JobId,
+        allocation: AllocationId,
+    },
+    /// One member of a gang ended and gave its place back; quota and hold are the job's until it ends.
+    MemberEnded {
+        job: JobId,
+        allocation: AllocationId,
+        end: MemberEnd,
     },
     /// A running job's slices changed their size where they are.
     JobResized {
@@ -375,6 +396,9 @@ impl Event {
             | Event::JobStarting { job }
             | Event::JobRunning { job }
             | Event::JobStopping { job, .. }
+            | Event::MemberStarting { job, .. }
+            | Event::MemberRunning { job, .. }
+            | Event::MemberEnded { job, .. }
             | Event::JobResized { job, .. }
             | Event::JobPausing { job, .. }
             | Event::JobPaused { job }
@@ -395,7 +419,7 @@ impl Event {
             KeyCreated KeyRevoked QuotaSet ShareSet BudgetsSet PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet
             VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
             SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned
-            NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping JobResized
+            NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping MemberStarting MemberRunning MemberEnded JobResized
             JobPausing JobPaused JobWanted JobResuming JobKept
             UsageMetered JobRequeued JobEnded SessionOpened SessionEnded ConductNoted AnomalyFound
         }

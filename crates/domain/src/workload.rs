@@ -4,6 +4,7 @@
 
 pub mod image;
 pub mod job;
+pub mod member;
 pub mod session;
 pub mod spec;
 pub mod usage;

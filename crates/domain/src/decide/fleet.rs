@@ -1,9 +1,11 @@
 //! Nodes: joining, what they have, losing and returning them, their keys.
 
+use std::collections::BTreeMap;
+
 use super::Case;
 use crate::actor::Actor;
 use crate::event::Event;
-use crate::id::{GpuId, JoinTokenId, NodeId};
+use crate::id::{GpuId, JobId, JoinTokenId, NodeId};
 use crate::name;
 use crate::refusal::{Code, Refusal};
 use crate::schedule::fleet::{Inventory, Node, NodeStatus};
@@ -11,6 +13,7 @@ use crate::tenancy::key::Digest;
 use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
 use crate::time::Time;
+use crate::workload::member::MemberEnd;
 
 const MAX_JOIN_TOKENS: usize = 10_000;
 
@@ -163,8 +166,14 @@ impl Case<'_> {
         }
         let title = node.name.clone();
         let mut events = vec![Event::NodeLost { node: id }];
+        let mut lost: BTreeMap<JobId, Vec<_>> = BTreeMap::new();
         for allocation in self.state.fleet.allocations_on(id) {
-            events.push(self.attempt_lost(allocation.job, format!("node {title} was lost")));
+            let why = format!("node {title} was lost");
+            let end = MemberEnd::Lost { why };
+            lost.entry(allocation.job).or_default().push((allocation, end));
+        }
+        for (job, ends) in lost {
+            events.extend(self.ended(&self.state.jobs[&job], &ends));
         }
         Ok(events)
     }

@@ -8,6 +8,7 @@ use crate::command::{Observation, Ran};
 use crate::event::{Charge, Event};
 use crate::id::{AllocationId, JobId, NodeId, UserId};
 use crate::ledger::account::{AccountId, Posting};
+use crate::money::Micros;
 use crate::refusal::{Code, Refusal};
 use crate::schedule::admit::refuse_for_ever;
 use crate::schedule::allocation::Allocation;
@@ -15,9 +16,11 @@ use crate::schedule::order::aged::ahead_of;
 use crate::schedule::pass::{self, Ask};
 use crate::schedule::place::refuse_beyond_fleet;
 use crate::schedule::volume::VolumeNeeds;
+use crate::tenancy::budget::Cost;
 use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
 use crate::workload::job::{Job, Outcome, Phase, StopReason};
+use crate::workload::member::MemberEnd;
 use crate::workload::spec::{Demand, JobSpec};
 use crate::workload::usage::Usage;
 
@@ -110,20 +113,39 @@ impl Case<'_> {
             return Err(Refusal::invalid("/sku", format!("there is no SKU named {name}"))
                 .hint("`tenure sku list` shows them"));
         };
-        if spec.demand != Demand::default() && spec.demand != sku.demand {
+        // How many of that size is the job's own word.
+        let nodes = match spec.demand.nodes {
+            1 => sku.demand.nodes,
+            nodes => nodes,
+        };
+        let one = |demand: &Demand| Demand {
+            nodes: 1,
+            ..demand.clone()
+        };
+        let asked = one(&spec.demand);
+        if asked != Demand::default() && asked != one(&sku.demand) {
             return Err(Refusal::invalid(
                 "/demand",
                 format!("SKU {name} sets the demand; give one or the other"),
             ));
         }
         let mut filled = JobSpec::clone(spec);
-        filled.demand = sku.demand.clone();
+        filled.demand = Demand {
+            nodes,
+            ..sku.demand.clone()
+        };
         Ok(Arc::new(filled))
     }
 
     pub(super) fn stop(&mut self, id: JobId, reason: StopReason) -> Result<Vec<Event>, Refusal> {
         let job = self.state.job(id)?;
         self.may(Action::JobStop, ScopeId::User(job.owner))?;
+        if reason == StopReason::MemberFailed {
+            return Err(Refusal::invalid(
+                "/reason",
+                "only a member that failed stops the others for that",
+            ));
+        }
         match job.phase {
             Phase::Queued if reason == StopReason::Cancelled => Ok(vec![Event::JobEnded {
                 job: id,
@@ -173,101 +195,40 @@ impl Case<'_> {
         observation: &Observation,
     ) -> Result<Vec<Event>, Refusal> {
         let (allocation, job) = self.allocation_on(node, id)?;
-        let job_id = job.id;
         // Observations come late, twice and out of order: one that says nothing new changes nothing.
         match observation {
-            Observation::Starting => Ok(if job.phase == Phase::Placed {
-                vec![Event::JobStarting { job: job_id }]
-            } else {
-                vec![]
-            }),
-            Observation::Running => match job.phase {
-                Phase::Placed | Phase::Starting | Phase::Resuming => {
-                    Ok(vec![Event::JobRunning { job: job_id }])
-                }
-                _ => Ok(vec![]),
-            },
+            Observation::Starting => Ok(self.starting(allocation, job)),
+            Observation::Running => Ok(self.running(allocation, job)),
             Observation::Paused { ran_ms, usage } => Ok(self.paused(allocation, job, *ran_ms, *usage)),
             Observation::Kept { why } => Ok(self.kept(allocation, job, why)),
-            // What was being stopped ends as that says, whether or not it ever started.
-            Observation::NotStarted { .. } if job.stop.is_some() => {
-                Ok(vec![self.attempt_lost(job_id, "it was evicted".into())])
+            Observation::NotStarted { why } => {
+                let why = sentence(why);
+                Ok(self.ended(job, &[(allocation, MemberEnd::NotStarted { why })]))
             }
-            Observation::NotStarted { why } => Ok(vec![Event::JobEnded {
-                job: job_id,
-                outcome: Outcome::NotStarted { why: sentence(why) },
-            }]),
-            Observation::Vanished => Ok(vec![
-                self.attempt_lost(job_id, "the node no longer knows of it".into()),
-            ]),
-            Observation::Exited {
+            Observation::Vanished => {
+                let why = "the node no longer knows of it".into();
+                Ok(self.ended(job, &[(allocation, MemberEnd::Lost { why })]))
+            }
+            &Observation::Exited {
                 exit_code,
                 signal,
                 ran_ms,
                 by,
                 usage,
             } => {
-                let mut events = Vec::new();
-                events.extend(self.charge(allocation, job, *ran_ms, *usage).map(|charge| {
-                    Event::UsageMetered {
-                        node,
-                        charges: vec![charge],
-                    }
-                }));
-                events.push(match job.stop.or(*by) {
-                    Some(StopReason::Cancelled) => Event::JobEnded {
-                        job: job_id,
-                        outcome: Outcome::Cancelled,
-                    },
-                    Some(StopReason::RunTime) => Event::JobEnded {
-                        job: job_id,
-                        outcome: Outcome::TimedOut,
-                    },
-                    Some(StopReason::OverLimit) => Event::JobEnded {
-                        job: job_id,
-                        outcome: Outcome::OverLimit,
-                    },
-                    Some(StopReason::Evicted) => self.attempt_lost(job_id, "it was evicted".into()),
-                    None if *exit_code == Some(0) => Event::JobEnded {
-                        job: job_id,
-                        outcome: Outcome::Succeeded,
-                    },
-                    None => Event::JobEnded {
-                        job: job_id,
-                        outcome: Outcome::Failed {
-                            exit_code: *exit_code,
-                            signal: *signal,
-                        },
-                    },
+                let charge = self.charge(allocation, job, ran_ms, usage);
+                let metered = charge.map(|charge| Event::UsageMetered {
+                    node,
+                    charges: vec![charge],
                 });
-                Ok(events)
+                let end = MemberEnd::Exited {
+                    exit_code,
+                    signal,
+                    by,
+                };
+                let ended = self.ended(job, &[(allocation, end)]);
+                Ok(metered.into_iter().chain(ended).collect())
             }
-        }
-    }
-
-    /// What becomes of a job whose attempt ended by no fault of its own.
-    pub(super) fn attempt_lost(&self, id: JobId, why: String) -> Event {
-        let job = &self.state.jobs[&id];
-        match job.stop {
-            Some(StopReason::Cancelled) => Event::JobEnded {
-                job: id,
-                outcome: Outcome::Cancelled,
-            },
-            Some(StopReason::RunTime) => Event::JobEnded {
-                job: id,
-                outcome: Outcome::TimedOut,
-            },
-            Some(StopReason::OverLimit) => Event::JobEnded {
-                job: id,
-                outcome: Outcome::OverLimit,
-            },
-            _ if job.attempt >= job.spec.max_attempts => Event::JobEnded {
-                job: id,
-                outcome: Outcome::GaveUp {
-                    attempts: job.attempt,
-                },
-            },
-            _ => Event::JobRequeued { job: id, why },
         }
     }
 
@@ -286,7 +247,14 @@ impl Case<'_> {
             if charges.iter().any(|charge| charge.allocation == id) {
                 continue;
             }
-            charges.extend(self.charge(allocation, job, ran_ms, usage));
+            // Members share a hold, and what one takes of it here the next has not.
+            let mut taken = Cost::default();
+            for charge in charges.iter().filter(|charge| charge.job == job.id) {
+                taken.money.0 += charge.cost.money.0;
+                taken.gpu_ms += charge.cost.gpu_ms;
+            }
+            let charge = self.charge_beside(allocation, job, ran_ms, usage, taken);
+            charges.extend(charge);
         }
         Ok(if charges.is_empty() {
             vec![]
@@ -304,13 +272,29 @@ impl Case<'_> {
         ran_ms: u64,
         usage: Option<Usage>,
     ) -> Option<Charge> {
+        self.charge_beside(allocation, job, ran_ms, usage, Cost::default())
+    }
+
+    /// The same where `taken` of the hold is being charged already.
+    fn charge_beside(
+        &self,
+        allocation: &Allocation,
+        job: &Job,
+        ran_ms: u64,
+        usage: Option<Usage>,
+        taken: Cost,
+    ) -> Option<Charge> {
         let possible_ms = self.command.at.since_ms(allocation.placed) + CLOCK_SLACK_MS;
         let to_ms = ran_ms.min(possible_ms);
         let hold = &job.admission.as_ref()?.hold;
         if to_ms <= allocation.metered_ms {
             return None;
         }
-        let cost = hold.charge(allocation.metered_ms, to_ms);
+        let step = hold.charge(allocation.metered_ms, to_ms);
+        let cost = Cost {
+            money: Micros(step.money.0.min(hold.left.money.0 - taken.money.0)),
+            gpu_ms: step.gpu_ms.min(hold.left.gpu_ms - taken.gpu_ms),
+        };
         let posting = Posting {
             from: hold.account,
             to: AccountId::Revenue,

@@ -34,8 +34,8 @@ impl Case<'_> {
                 ));
             }
         }
-        let allocation = job.allocation.and_then(|id| self.state.fleet.allocation(id));
-        match allocation.and_then(|allocation| cannot_pause(self.state, allocation)) {
+        let mut allocations = job.allocations().filter_map(|id| self.state.fleet.allocation(id));
+        match allocations.find_map(|allocation| cannot_pause(self.state, job, allocation)) {
             None => Ok(vec![Event::JobPausing { job: id, reason }]),
             Some(why) => Err(
                 Refusal::new(Code::WrongPhase, format!("the job cannot be paused: {why}"))
@@ -104,8 +104,14 @@ impl Case<'_> {
     }
 }
 
-/// Why what the allocation has cannot be set aside: without a worker its GPUs' driver has to.
-pub(crate) fn cannot_pause(state: &State, allocation: &Allocation) -> Option<String> {
+/// Why what the job's allocation has cannot be set aside: without a worker its GPUs' driver has to.
+pub(crate) fn cannot_pause(state: &State, job: &Job, allocation: &Allocation) -> Option<String> {
+    if job.is_gang() {
+        return Some(format!(
+            "it has {} members, which wait for one another and cannot be set aside at one moment",
+            job.spec.demand.nodes
+        ));
+    }
     if allocation.slices.is_empty() {
         return Some("it has no GPU to give back".into());
     }

@@ -67,7 +67,8 @@ impl Case<'_> {
     /// The allocation, if it is one whose size can change while it runs.
     fn resizable(&self, job: &Job) -> Result<&Allocation, Refusal> {
         let allocation = job
-            .allocation
+            .allocations()
+            .next()
             .filter(|_| job.phase == Phase::Running)
             .and_then(|id| self.state.fleet.allocation(id))
             .ok_or_else(|| {
@@ -76,7 +77,12 @@ impl Case<'_> {
                     format!("the job is {}; only what runs can be resized", job.phase.as_str()),
                 )
             })?;
-        let fixed = if allocation.slices.is_empty() {
+        let fixed = if job.is_gang() {
+            Some(format!(
+                "it has {} members, which are of one size",
+                job.spec.demand.nodes
+            ))
+        } else if allocation.slices.is_empty() {
             Some("it has no GPU".to_owned())
         } else if let Some(sku) = &job.spec.sku {
             Some(format!("SKU {sku} sets its size"))

@@ -5,13 +5,14 @@ use crate::event::Event;
 use crate::id::{JobId, SessionId};
 use crate::refusal::{Code, Refusal};
 use crate::tenancy::scope::ScopeId;
-use crate::workload::job::Phase;
+use crate::workload::job::{Job, Phase};
 use crate::workload::session::{MAX_PER_JOB, MAX_PER_USER, Session, SessionEnd, SessionKind, plain_address};
 
 impl Case<'_> {
     pub(super) fn open_session(
         &mut self,
         id: JobId,
+        member: u32,
         kind: &SessionKind,
         from: &str,
     ) -> Result<Vec<Event>, Refusal> {
@@ -28,7 +29,17 @@ impl Case<'_> {
             )
             .hint("have the job's owner do it, or run the job without the secrets"));
         }
-        let Some(allocation) = job.allocation.filter(|_| job.phase == Phase::Running) else {
+        if member >= job.spec.demand.nodes {
+            return Err(no_such_member(job));
+        }
+        let Some(allocation) = job.allocation_of(member).filter(|_| job.phase == Phase::Running) else {
+            if job.phase == Phase::Running {
+                return Err(Refusal::new(
+                    Code::WrongPhase,
+                    format!("member {member} of the job has ended; only what runs can be entered"),
+                )
+                .hint("enter another of its members"));
+            }
             return Err(Refusal::new(
                 Code::WrongPhase,
                 format!(
@@ -88,4 +99,13 @@ impl Case<'_> {
             .into_iter()
             .collect())
     }
+}
+
+fn no_such_member(job: &Job) -> Refusal {
+    let last = job.spec.demand.nodes - 1;
+    let sentence = match last {
+        0 => "the job has one member, number 0".to_owned(),
+        _ => format!("the job has members 0 to {last}"),
+    };
+    Refusal::invalid("/member", sentence)
 }

@@ -13,26 +13,47 @@ use crate::tenancy::budget::Cost;
 pub struct Hold {
     pub account: AccountId,
     pub left: Cost,
-    /// Price of the whole allocation by the hour, fixed at admission.
+    /// Price of the whole job by the hour, fixed at admission.
     pub hourly: Micros,
-    /// GPU-milliseconds per millisecond, in thousandths.
+    /// GPU-milliseconds per millisecond, in thousandths, of the whole job.
     pub gpu_milli: u64,
+    /// How many allocations share it, each at the same part of the price.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub members: u32,
     /// The budget groups it counts in: everything, its class, its SKU.
     pub class: Option<Box<str>>,
     pub sku: Option<Box<str>>,
 }
 
+fn one() -> u32 {
+    1
+}
+
+fn is_one(members: &u32) -> bool {
+    *members == 1
+}
+
 impl Hold {
-    /// What running for `ms` costs at this hold's price.
+    /// What one member's running for `ms` costs at this hold's price.
     pub fn cost_of(&self, ms: u64) -> Cost {
-        let gpu_ms = u128::from(ms) * u128::from(self.gpu_milli) / 1000;
+        let gpu_milli = self.gpu_milli / u64::from(self.members);
+        let gpu_ms = u128::from(ms) * u128::from(gpu_milli) / 1000;
         Cost {
-            money: self.hourly.for_ms_at_hourly(ms),
+            money: Micros(self.hourly.0 / i64::from(self.members)).for_ms_at_hourly(ms),
             gpu_ms: u64::try_from(gpu_ms).unwrap_or(u64::MAX),
         }
     }
 
-    /// What the step from `before` to `after` milliseconds costs, never more than is left.
+    /// What all members' running for `ms` costs: so many times one's, that their charges add up to it.
+    pub fn cost_of_all(&self, ms: u64) -> Cost {
+        let one = self.cost_of(ms);
+        Cost {
+            money: Micros(one.money.0.saturating_mul(self.members.into())),
+            gpu_ms: one.gpu_ms.saturating_mul(self.members.into()),
+        }
+    }
+
+    /// What one member's step from `before` to `after` milliseconds costs, never more than is left.
     pub fn charge(&self, before: u64, after: u64) -> Cost {
         let (from, to) = (self.cost_of(before), self.cost_of(after));
         Cost {
@@ -59,6 +80,7 @@ mod tests {
             left: Cost::default(),
             hourly: Micros(hourly),
             gpu_milli,
+            members: 1,
             class: None,
             sku: None,
         };
@@ -86,6 +108,22 @@ mod tests {
                 "no rounding is lost or farmed"
             );
         }
+    }
+
+    #[test]
+    fn members_charge_for_what_the_hold_has_of_them() {
+        let mut hold = hold(4 * 1_000_003, 4 * 333, 0);
+        hold.members = 4;
+        hold.left = hold.cost_of_all(3_600_000);
+        for _ in 0..hold.members {
+            let steps = [(0, 7), (7, 1_800_001), (1_800_001, 3_600_000)];
+            for (from, to) in steps {
+                let step = hold.charge(from, to);
+                hold.left.money.0 -= step.money.0;
+                hold.left.gpu_ms -= step.gpu_ms;
+            }
+        }
+        assert_eq!(hold.left, Cost::default(), "nothing over, nothing short");
     }
 
     #[test]

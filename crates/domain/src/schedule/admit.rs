@@ -193,10 +193,11 @@ fn admission(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>,
         left: Default::default(),
         hourly,
         gpu_milli: spec.demand.gpu_milli(),
+        members: spec.demand.nodes,
         class: class.map(Into::into),
         sku: spec.sku.as_deref().map(Into::into),
     };
-    hold.left = hold.cost_of(most_ms(spec));
+    hold.left = hold.cost_of_all(most_ms(spec));
     Admission {
         amounts: spec.amounts(class, vram_mib),
         hold,

@@ -1,4 +1,4 @@
-//! An allocation: slices given to a job for one attempt, on one node, until it ends.
+//! An allocation: slices given to a member of a job for one attempt, on one node, until it ends.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,13 +22,20 @@ pub struct Slice {
     pub part: Option<PartChoice>,
 }
 
-/// What a job was given, as decided.
+fn is_first(member: &u32) -> bool {
+    *member == 0
+}
+
+/// What one member of a job was given, as decided.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
     pub id: AllocationId,
     pub job: JobId,
     pub node: NodeId,
     pub attempt: u32,
+    /// Which member of its job it is, from 0.
+    #[serde(default, skip_serializing_if = "is_first")]
+    pub member: u32,
     pub slices: Vec<Slice>,
     pub cpu_milli: u32,
     pub memory_mib: u64,

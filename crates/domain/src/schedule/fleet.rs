@@ -274,6 +274,17 @@ impl Fleet {
         })
     }
 
+    /// A fleet of this node alone.
+    pub(crate) fn alone(whole: &Fleet, node: &Node) -> Fleet {
+        let here = whole.allocations_on(node.id);
+        Fleet {
+            nodes: [(node.id, node.clone())].into(),
+            allocations: here
+                .map(|allocation| (allocation.id, allocation.clone()))
+                .collect(),
+        }
+    }
+
     pub(crate) fn take(&mut self, allocation: &Allocation) {
         let node = self
             .nodes

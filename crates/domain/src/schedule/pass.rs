@@ -1,10 +1,11 @@
 //! Starting one waiting job, or resuming it. Which one is tried when is `order/walk`'s matter.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use super::admit::{admit, resumed, within_limits};
 use super::allocation::Allocation;
-use super::place::{has_room_again, places};
+use super::place::{Place, gang_places, has_room_again, places};
 use super::volume::{VolumeNeeds, bind};
 use crate::event::Event;
 use crate::id::{AllocationId, Ids, JobId, VolumeId};
@@ -57,7 +58,7 @@ pub fn resume(state: &State, job: &Job, at: Time) -> Result<Vec<Event>, Refusal>
     }
     let owner = ScopeId::User(job.owner);
     let allocation = job
-        .allocation
+        .sole_allocation()
         .and_then(|id| state.fleet.allocation(id))
         .expect("INVARIANT: what is paused has a place");
     within_limits(state, owner, &job.spec)?;
@@ -92,7 +93,7 @@ impl<'a> Ask<'a> {
     }
 }
 
-/// Admits and places one job together, binding its new volumes to the place, or says what it waits for.
+/// Admits and places one job together, all its members or none, binding its new volumes to the place, or says what it waits for.
 pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Vec<Event>, Refusal> {
     let Ask {
         owner,
@@ -114,18 +115,29 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
             at,
         )?;
     }
+    let needs = VolumeNeeds::of(state, volumes)?;
     let mut waits_for = Refusal::not_found();
-    for place in places(state, owner, spec, VolumeNeeds::of(state, volumes)?)? {
-        let vram_mib = place.slices.iter().map(|slice| slice.vram_mib).sum();
-        let given = place.spec(spec);
-        match admit(state, owner, &given, place.class.as_deref(), vram_mib, at) {
+    for places in choices(state, owner, spec, needs)? {
+        let vram_mib = places
+            .iter()
+            .flat_map(|place| &place.slices)
+            .map(|slice| slice.vram_mib)
+            .sum();
+        let first = &places[0];
+        // Members are counted alike; where parts of several sizes were given, as the largest.
+        let share = |place: &&Place| place.slices.iter().map(|slice| slice.compute_permille).max();
+        let given = places.iter().max_by_key(share).unwrap_or(first).spec(spec);
+        match admit(state, owner, &given, first.class.as_deref(), vram_mib, at) {
             Err(refusal) => waits_for = refusal,
             Ok(admission) => {
-                let allocation = Allocation {
+                let mut events = vec![Event::JobAdmitted { job, admission }];
+                events.extend(bind(state, volumes, first.node));
+                let mut allocations = (0..).zip(places).map(|(member, place)| Allocation {
                     id: AllocationId(ids.take()),
                     job,
                     node: place.node,
                     attempt,
+                    member,
                     slices: place.slices,
                     cpu_milli: spec.demand.cpu_milli,
                     memory_mib: spec.demand.memory_mib,
@@ -137,15 +149,46 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
                     ran_before_ms: 0,
                     metered_ms: 0,
                     used: None,
-                };
-                let mut events = vec![Event::JobAdmitted { job, admission }];
-                events.extend(bind(state, volumes, place.node));
-                events.push(Event::JobPlaced { job, allocation });
+                });
+                events.extend(allocations.next().map(|allocation| Event::JobPlaced {
+                    job,
+                    allocation,
+                    others: allocations.collect(),
+                }));
                 return Ok(events);
             }
         }
     }
     Err(waits_for)
+}
+
+/// Where all members could go, one choice for each GPU class, best first.
+fn choices(
+    state: &State,
+    owner: ScopeId,
+    spec: &JobSpec,
+    volumes: VolumeNeeds,
+) -> Result<Vec<Vec<Place>>, Refusal> {
+    let members = spec.demand.nodes;
+    if members == 1 {
+        let choices = places(state, owner, spec, volumes)?;
+        return Ok(choices.into_iter().map(|place| vec![place]).collect());
+    }
+    let best = gang_places(state, owner, spec, volumes, members)?;
+    let mut choices = vec![best];
+    if spec.demand.gpus > 0 && spec.demand.class.is_none() {
+        // The class it would get first may be one that its quota or budget has no more of.
+        let gpus = state.fleet.nodes().flat_map(|node| &node.gpus);
+        let classes: BTreeSet<&str> = gpus.map(|gpu| &*gpu.facts.class).collect();
+        for class in classes {
+            let mut of_class = spec.clone();
+            of_class.demand.class = Some(class.into());
+            let known = choices[0][0].class.as_deref() == Some(class);
+            let other = (!known).then(|| gang_places(state, owner, &of_class, volumes, members));
+            choices.extend(other.and_then(Result::ok));
+        }
+    }
+    Ok(choices)
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //!
 //! Pure: the same state gives the same placement. Nothing here looks at prices or quota.
 
+mod gang;
+
 use std::borrow::Cow;
 
 use super::allocation::{Allocation, Slice};
@@ -14,6 +16,8 @@ use crate::state::State;
 use crate::tenancy::scope::ScopeId;
 use crate::workload::image::ImageName;
 use crate::workload::spec::{Demand, Isolation, JobSpec};
+
+pub use gang::gang_places;
 
 /// Where a job would go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -268,7 +272,7 @@ fn left(gpu: &Gpu, slice: &Slice, demand: &Demand) -> Option<u64> {
 }
 
 fn allows_vram(slice: &Slice, demand: &Demand, wall: &Wall) -> bool {
-    slice.vram_mib.saturating_mul(demand.gpus.into()) <= wall.vram_mib_at_most
+    slice.vram_mib.saturating_mul(demand.gpus_total()) <= wall.vram_mib_at_most
 }
 
 /// The tightest GPUs of the class on this node, as (what is left, which), if there are enough; and what is left in all.
@@ -429,28 +433,20 @@ pub fn has_room_again<'a>(
     class.ok_or_else(Refusal::not_found)
 }
 
-/// Whether any device of the fleet, empty, could hold one GPU of the demand; an empty fleet might grow.
+/// Whether the fleet, empty, could hold the demand's members; an empty fleet might grow.
 pub fn refuse_beyond_fleet(state: &State, demand: &Demand, volumes: VolumeNeeds) -> Result<(), Refusal> {
     let mut nodes = state.fleet.nodes().filter(|node| node.cpu_milli > 0).peekable();
     if nodes.peek().is_none() {
         return Ok(());
     }
     let fits = |node: &Node| {
-        let gpus = node.gpus.iter().filter(|gpu| {
-            offered(&gpu.facts, demand, demand.isolation, false)
-                .is_some_and(|level| level >= demand.isolation)
-                && demand.vram_mib <= gpu.facts.vram_mib
-                && demand
-                    .class
-                    .as_deref()
-                    .is_none_or(|class| class == &*gpu.facts.class)
-        });
+        let gpus = node.gpus.iter().filter(|gpu| could_hold(gpu, demand));
         demand.cpu_milli <= node.cpu_milli
             && demand.memory_mib <= node.memory_mib
             && gpus.count() >= demand.gpus as usize
     };
     if nodes.any(|node| volumes.could_be_met_by(node) && fits(node)) {
-        return Ok(());
+        return gang::refuse_beyond_fleet(state, demand, volumes);
     }
     if let Some(refusal) = volumes.refuse_beyond_fleet(state, fits) {
         return Err(refusal);
@@ -463,9 +459,24 @@ pub fn refuse_beyond_fleet(state: &State, demand: &Demand, volumes: VolumeNeeds)
     .hint("ask for less, or for another class; `tenure node list` shows what there is"))
 }
 
+/// Whether the device, empty, could hold one slice of the demand.
+fn could_hold(gpu: &Gpu, demand: &Demand) -> bool {
+    let level = offered(&gpu.facts, demand, demand.isolation, false);
+    let of_class = demand
+        .class
+        .as_deref()
+        .is_none_or(|class| class == &*gpu.facts.class);
+    level.is_some_and(|level| level >= demand.isolation) && demand.vram_mib <= gpu.facts.vram_mib && of_class
+}
+
 /// Why a job finds no place now: no room, or room behind a wall.
 pub fn explain(state: &State, owner: ScopeId, spec: &JobSpec, volumes: VolumeNeeds) -> Refusal {
     let demand = &spec.demand;
+    if demand.nodes > 1
+        && let Err(refusal) = gang_places(state, owner, spec, volumes, demand.nodes)
+    {
+        return refusal;
+    }
     let wall = Wall::of(state, owner, demand);
     let wanted = |gpu: &&Gpu| {
         let of_class = demand

@@ -23,7 +23,7 @@ pub struct Need {
     alone: Option<JobId>,
 }
 
-type Sizes<'a> = (u32, u16, u64, Option<&'a str>, u32, u64, Isolation, bool);
+type Sizes<'a> = (u32, u16, u64, Option<&'a str>, u32, u64, Isolation, bool, u32);
 type Terms<'a> = (Kind, Option<&'a str>, u64, u32);
 
 impl Need {
@@ -69,6 +69,7 @@ impl Need {
             memory_mib,
             isolation,
             capped,
+            nodes,
         } = demand;
         let sizes = (
             *gpus,
@@ -79,6 +80,7 @@ impl Need {
             *memory_mib,
             *isolation,
             *capped,
+            *nodes,
         );
         (sizes, (*kind, sku.as_deref(), *run_time_s, *grace_s), self.alone)
     }

@@ -33,6 +33,11 @@ impl VolumeNeeds {
         Ok(needs)
     }
 
+    /// Whether they hold all members of a job on one node.
+    pub(super) fn are_any(&self) -> bool {
+        self.bound.is_some() || self.fresh_mib > 0
+    }
+
     /// The node has them, and room for the new ones now.
     pub(super) fn are_met_by(&self, node: &Node) -> bool {
         self.bound.is_none_or(|(there, _)| there == node.id) && self.fresh_mib <= node.free_volume_mib()

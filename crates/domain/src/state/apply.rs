@@ -8,14 +8,15 @@ use crate::audit::JobAudit;
 use crate::audit::conduct::SignedConduct;
 use crate::audit::habit::WorkloadKey;
 use crate::event::{Charge, Event};
-use crate::id::{GpuId, JobId, NodeId, UserId, VolumeId};
-use crate::schedule::allocation::Slice;
+use crate::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
+use crate::schedule::allocation::{Allocation, Slice};
 use crate::schedule::fleet::{Gpu, Inventory, Node, NodeStatus};
 use crate::storage::volume::{Volume, amounts};
 use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::{SECOND_MS, Time};
 use crate::workload::job::{Admission, DoneJob, Job, Outcome, PauseReason, Phase};
+use crate::workload::member::{Member, MemberEnd, MemberPhase};
 use crate::workload::spec::{Demand, JobSpec};
 
 /// A job that its node could not resume is not asked of it again before.
@@ -210,17 +211,25 @@ impl State {
                 volumes,
             } => self.submit(at, *job, *owner, spec, volumes),
             Event::JobAdmitted { job, admission } => self.admit(at, *job, admission),
-            Event::JobPlaced { job, allocation } => {
-                self.saw_id(allocation.id.0);
-                self.fleet.take(allocation);
-                self.change_job(at, *job, Phase::Placed, |job| {
-                    job.allocation = Some(allocation.id)
-                });
-            }
-            Event::JobStarting { job } => self.change_job(at, *job, Phase::Starting, |_| {}),
-            Event::JobRunning { job } => self.change_job(at, *job, Phase::Running, |job| {
-                job.started = job.started.or(Some(at))
+            Event::JobPlaced {
+                job,
+                allocation,
+                others,
+            } => self.place(at, *job, [allocation].into_iter().chain(others)),
+            Event::JobStarting { job } => self.change_job(at, *job, Phase::Starting, |job| {
+                advance(job, MemberPhase::Starting)
             }),
+            Event::JobRunning { job } => self.change_job(at, *job, Phase::Running, |job| {
+                job.started = job.started.or(Some(at));
+                advance(job, MemberPhase::Running);
+            }),
+            Event::MemberStarting { job, allocation } => {
+                self.member(*job, *allocation).phase = MemberPhase::Starting
+            }
+            Event::MemberRunning { job, allocation } => {
+                self.member(*job, *allocation).phase = MemberPhase::Running
+            }
+            Event::MemberEnded { job, allocation, end } => self.end_member(*job, *allocation, end),
             Event::JobResized {
                 job,
                 demand,
@@ -240,7 +249,7 @@ impl State {
             } => {
                 self.admit(at, *job, admission);
                 self.change_job(at, *job, Phase::Resuming, |_| {});
-                let allocation = self.jobs[job].allocation;
+                let allocation = self.jobs[job].sole_allocation();
                 self.fleet
                     .take_up(allocation.expect("INVARIANT: what is paused has a place"), slices);
             }
@@ -473,7 +482,8 @@ impl State {
             since: at,
             attempt: 1,
             admission: None,
-            allocation: None,
+            members: vec![],
+            failed: None,
             stop: None,
             pause: None,
             resume_after: None,
@@ -504,6 +514,45 @@ impl State {
         });
     }
 
+    fn place<'a>(&mut self, at: Time, id: JobId, allocations: impl Iterator<Item = &'a Allocation>) {
+        let mut members = Vec::new();
+        for allocation in allocations {
+            self.saw_id(allocation.id.0);
+            self.fleet.take(allocation);
+            members.push(Member::new(allocation.id, allocation.node));
+        }
+        self.change_job(at, id, Phase::Placed, |job| {
+            // INVARIANT: a gang is placed whole or not at all.
+            assert_eq!(
+                members.len(),
+                job.spec.demand.nodes as usize,
+                "INVARIANT: {id} was placed in part"
+            );
+            job.members = members;
+        });
+    }
+
+    fn member(&mut self, job: JobId, allocation: AllocationId) -> &mut Member {
+        self.living_job(job)
+            .members
+            .iter_mut()
+            .find(|member| member.allocation == allocation)
+            .expect("INVARIANT: events name members of their job")
+    }
+
+    /// One member is gone; what the others were given goes on being theirs.
+    fn end_member(&mut self, id: JobId, allocation: AllocationId, end: &MemberEnd) {
+        let number = self.fleet.give_back(allocation).member;
+        let member = self.member(id, allocation);
+        member.phase = MemberPhase::Ended;
+        member.end = Some(end.clone());
+        let job = self.living_job(id);
+        // What ends while the job is being stopped did not fail first.
+        if !end.is_success() && job.stop.is_none() {
+            job.failed = job.failed.or(Some(number));
+        }
+    }
+
     fn resize(&mut self, at: Time, id: JobId, demand: &Demand, after: &Admission, slices: &[Slice]) {
         let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
         Arc::make_mut(&mut job.spec).demand = demand.clone();
@@ -511,9 +560,9 @@ impl State {
             .admission
             .replace(after.clone())
             .expect("INVARIANT: what runs is admitted");
-        if let Some(allocation) = job.allocation {
-            self.fleet.resize(allocation, slices);
-        }
+        let allocation = job.sole_allocation();
+        self.fleet
+            .resize(allocation.expect("INVARIANT: what runs has a place"), slices);
         let owner = ScopeId::User(job.owner);
         self.accounts.release(before.hold.account, before.hold.left.money);
         self.accounts.hold(after.hold.account, after.hold.left.money);
@@ -540,7 +589,7 @@ impl State {
 
     /// Gives back the GPUs of a job that stays on its node, with quota and money.
     fn set_aside(&mut self, at: Time, id: JobId, again: bool) {
-        let allocation = self.jobs[&id].allocation;
+        let allocation = self.jobs[&id].sole_allocation();
         self.fleet
             .set_aside(allocation.expect("INVARIANT: what runs has a place"));
         self.release_hold(at, id);
@@ -574,7 +623,7 @@ impl State {
         job.charged.money.0 += charge.cost.money.0;
         job.charged.gpu_ms += charge.cost.gpu_ms;
         let ran_before_s = job.ran_ms / SECOND_MS;
-        job.ran_ms += charge.to_ms - charge.from_ms;
+        job.ran_ms += longer_ms(&mut job.members, charge);
         if let Some(alike) = job.alike {
             let ran_s = job.ran_ms / SECOND_MS;
             self.history.ran(alike, ran_before_s, ran_s, at);
@@ -605,8 +654,9 @@ impl State {
     /// Gives back everything an attempt holds: slices, quota, money.
     fn release(&mut self, at: Time, id: JobId) {
         let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
-        if let Some(allocation) = job.allocation.take() {
-            self.fleet.give_back(allocation);
+        job.failed = None;
+        for member in std::mem::take(&mut job.members).iter().filter(|m| m.is_living()) {
+            self.fleet.give_back(member.allocation);
         }
         self.release_hold(at, id);
     }
@@ -637,10 +687,12 @@ impl State {
     }
 
     fn end_job(&mut self, at: Time, id: JobId, outcome: &Outcome) -> Retired {
-        let allocation = self.jobs[&id].allocation;
-        let node = allocation
-            .and_then(|allocation| self.fleet.allocation(allocation))
-            .map(|allocation| allocation.node);
+        let members = self.jobs[&id].members.clone();
+        let first = members.first();
+        let (allocation, node) = (
+            first.map(|member| member.allocation),
+            first.map(|member| member.node),
+        );
         self.queue.remove(&self.jobs[&id]);
         self.release(at, id);
         let job = self.jobs.remove(&id).expect("INVARIANT: events name live jobs");
@@ -674,12 +726,32 @@ impl State {
             audit: job.audit,
             allocation,
             node,
+            members: if members.len() > 1 { members } else { vec![] },
         };
         Retired::Job {
             scope: self.tree.path(ScopeId::User(job.owner)),
             job: Box::new(done),
         }
     }
+}
+
+/// All members that were not as far.
+fn advance(job: &mut Job, phase: MemberPhase) {
+    let members = job.members.iter_mut().filter(|member| member.phase < phase);
+    members.for_each(|member| member.phase = phase);
+}
+
+/// How much longer the job ran by a charge: members run beside one another, so the longest counts.
+fn longer_ms(members: &mut [Member], charge: &Charge) -> u64 {
+    let longest = |members: &[Member]| members.iter().map(|member| member.ran_ms).max().unwrap_or(0);
+    let before = longest(members);
+    if let Some(member) = members
+        .iter_mut()
+        .find(|member| member.allocation == charge.allocation)
+    {
+        member.ran_ms = charge.to_ms;
+    }
+    longest(members) - before
 }
 
 fn new_node(id: NodeId, name: &str, key: crate::tenancy::key::Digest, joined: Time) -> Node {

@@ -182,11 +182,11 @@ impl Policy {
             ));
         }
         if let Some(max) = self.max_gpus_per_job
-            && demand.gpus > max
+            && demand.gpus_total() > u64::from(max)
         {
             return Some((
                 "/demand/gpus",
-                format!("{} GPUs are above the {max} allowed per job", demand.gpus),
+                format!("{} GPUs are above the {max} allowed per job", demand.gpus_total()),
             ));
         }
         None

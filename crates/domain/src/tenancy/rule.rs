@@ -117,14 +117,22 @@ fn ask_context(spec: &JobSpec, at: Time) -> Context {
         ("kind".to_owned(), text(spec.kind.as_str())),
         ("priority".to_owned(), text(spec.priority.as_str())),
         ("isolation".to_owned(), text(demand.isolation.as_str())),
-        ("gpus".to_owned(), long(demand.gpus.into())),
+        // Of all members: a limit on what a job has is not passed by asking for it in pieces.
+        ("nodes".to_owned(), long(demand.nodes.into())),
+        ("gpus".to_owned(), long(demand.gpus_total())),
         (
             "compute_permille".to_owned(),
             long(demand.compute_permille.into()),
         ),
         ("vram_mib".to_owned(), long(demand.vram_mib)),
-        ("cpu_milli".to_owned(), long(demand.cpu_milli.into())),
-        ("memory_mib".to_owned(), long(demand.memory_mib)),
+        (
+            "cpu_milli".to_owned(),
+            long(u64::from(demand.nodes) * u64::from(demand.cpu_milli)),
+        ),
+        (
+            "memory_mib".to_owned(),
+            long(demand.memory_mib.saturating_mul(demand.nodes.into())),
+        ),
         ("run_time_s".to_owned(), long(spec.run_time_s)),
         (
             "hour_utc".to_owned(),

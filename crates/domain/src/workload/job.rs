@@ -1,11 +1,13 @@
 //! A job through its life: Queued → Admitted → Placed → Starting → Running → Stopping → Done.
-//! Admission and placement are one decision, so no job holds quota without a place. A running job may be paused: it
+//! Admission and placement are one decision, so no job holds quota without a place. A job over several nodes is a
+//! gang: its members are placed, run and end together. A running job may be paused: it
 //! keeps its node, its processes and their memory there, and gives back its GPUs, its quota and its hold.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::member::Member;
 use super::spec::JobSpec;
 use super::usage::Usage;
 use crate::audit::JobAudit;
@@ -63,6 +65,8 @@ pub enum StopReason {
     OverLimit,
     /// Its node went away or was taken out of service; the job returns to the queue.
     Evicted,
+    /// A member of it failed, and none goes on without the others.
+    MemberFailed,
 }
 
 /// Who had a job paused.
@@ -89,10 +93,16 @@ pub enum Outcome {
         exit_code: Option<i32>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signal: Option<i32>,
+        /// Which member was the first, of a job with several.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        member: Option<u32>,
     },
     /// It could not be started.
     NotStarted {
         why: String,
+        /// Which member was the first, of a job with several.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        member: Option<u32>,
     },
     Cancelled,
     /// Ended at its run-time limit.
@@ -143,8 +153,12 @@ pub struct Job {
     pub attempt: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission: Option<Admission>,
+    /// Its members in this attempt, by their numbers; none while it is queued.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
+    /// The first member of this attempt that did not end well, while others are still to be stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allocation: Option<AllocationId>,
+    pub failed: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<StopReason>,
     /// While it pauses: who wanted it. Gone once it is to resume.
@@ -169,6 +183,37 @@ pub struct Job {
     pub alike: Option<Signature>,
 }
 
+impl Job {
+    /// The members that have their allocations still, with their numbers.
+    pub fn living(&self) -> impl Iterator<Item = (u32, &Member)> {
+        (0..).zip(&self.members).filter(|(_, member)| member.is_living())
+    }
+
+    /// The allocations it has now, one of each living member.
+    pub fn allocations(&self) -> impl Iterator<Item = AllocationId> {
+        self.living().map(|(_, member)| member.allocation)
+    }
+
+    /// What one member has now.
+    pub fn allocation_of(&self, member: u32) -> Option<AllocationId> {
+        let member = self.members.get(member as usize)?;
+        member.is_living().then_some(member.allocation)
+    }
+
+    /// The only allocation of a job with one member; none for a gang, whose members are not spoken of as one.
+    pub fn sole_allocation(&self) -> Option<AllocationId> {
+        match self.members.as_slice() {
+            [member] => member.is_living().then_some(member.allocation),
+            _ => None,
+        }
+    }
+
+    /// Several members, all or nothing.
+    pub fn is_gang(&self) -> bool {
+        self.spec.demand.nodes > 1
+    }
+}
+
 /// A job that ended, as history keeps it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DoneJob {
@@ -190,4 +235,7 @@ pub struct DoneJob {
     pub allocation: Option<AllocationId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<crate::id::NodeId>,
+    /// The members of its last attempt, where it had several; the two above are of the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
 }

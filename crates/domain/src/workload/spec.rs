@@ -14,6 +14,8 @@ pub const MAX_COMMAND_BYTES: usize = 128 * 1024;
 pub const MAX_ENV_BYTES: usize = 128 * 1024;
 pub const MAX_RUN_TIME_S: u64 = 366 * 24 * 3600;
 pub const MAX_GPUS: u32 = 4096;
+/// INVARIANT: each member's allocation takes an id of the one block that placing the job has.
+pub const MAX_NODES: u32 = 1024;
 
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident $text:tt,)* }) => {
@@ -46,12 +48,15 @@ choice! {
     Isolation { Guarded "guarded", Fenced "fenced", Partition "partition", Exclusive "exclusive", }
 }
 
-/// What a job needs while it runs. Per-GPU figures are for each of its GPUs.
+/// What a job needs while it runs. Per-GPU figures are for each of its GPUs, and all of them for each of its members.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Demand {
-    /// How many GPUs, or slices of GPUs, on one node. Zero for a job that needs none.
+    /// How many members, each on a node with all that follows; several may share a node. They are placed all or none.
+    #[serde(skip_serializing_if = "is_one")]
+    pub nodes: u32,
+    /// How many GPUs, or slices of GPUs, on the member's node. Zero for a job that needs none.
     pub gpus: u32,
     /// Thousandths of each GPU's compute; 1000 is the whole.
     pub compute_permille: u16,
@@ -73,6 +78,7 @@ pub struct Demand {
 impl Default for Demand {
     fn default() -> Self {
         Demand {
+            nodes: 1,
             gpus: 0,
             compute_permille: 1000,
             vram_mib: 0,
@@ -85,16 +91,33 @@ impl Default for Demand {
     }
 }
 
+fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
 impl Demand {
-    pub fn vram_total_mib(&self) -> u64 {
-        self.vram_mib.saturating_mul(self.gpus.into())
+    /// GPUs of all members.
+    pub fn gpus_total(&self) -> u64 {
+        u64::from(self.nodes) * u64::from(self.gpus)
     }
 
+    /// VRAM of all members.
+    pub fn vram_total_mib(&self) -> u64 {
+        self.vram_mib.saturating_mul(self.gpus_total())
+    }
+
+    /// Compute of all members.
     pub fn gpu_milli(&self) -> u64 {
-        u64::from(self.gpus) * u64::from(self.compute_permille)
+        self.gpus_total() * u64::from(self.compute_permille)
     }
 
     fn check(&self) -> Result<(), Refusal> {
+        if self.nodes == 0 || self.nodes > MAX_NODES {
+            return Err(Refusal::invalid(
+                "/demand/nodes",
+                format!("a job has 1 to {MAX_NODES} members"),
+            ));
+        }
         if self.gpus > MAX_GPUS {
             return Err(Refusal::invalid(
                 "/demand/gpus",
@@ -358,16 +381,22 @@ impl JobSpec {
         }
     }
 
-    /// What the job uses of each meter while it is admitted, on GPUs of this class and with this much VRAM in all
+    /// What all members use of each meter while the job is admitted, on GPUs of this class and with this much VRAM in all
     /// (a whole GPU comes with all of its memory, asked for or not).
     pub fn amounts(&self, class: Option<&str>, vram_mib: u64) -> Amounts {
         let demand = &self.demand;
         let plain = [
             (Resource::GpuMilli, demand.gpu_milli()),
-            (Resource::Slices, demand.gpus.into()),
+            (Resource::Slices, demand.gpus_total()),
             (Resource::VramMib, vram_mib),
-            (Resource::CpuMilli, demand.cpu_milli.into()),
-            (Resource::MemoryMib, demand.memory_mib),
+            (
+                Resource::CpuMilli,
+                u64::from(demand.nodes) * u64::from(demand.cpu_milli),
+            ),
+            (
+                Resource::MemoryMib,
+                demand.memory_mib.saturating_mul(demand.nodes.into()),
+            ),
             (Resource::Jobs, 1),
         ];
         let mut amounts = Amounts::default();

@@ -127,7 +127,7 @@ impl Cell {
         let ran: Vec<Ran> = running
             .filter_map(|job| {
                 Some(Ran {
-                    allocation: job.allocation?,
+                    allocation: job.sole_allocation()?,
                     ran_ms: (self.now_s - self.started[&job.id]) * 1000,
                     usage: None,
                 })

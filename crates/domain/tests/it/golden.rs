@@ -29,7 +29,7 @@ use tenure_domain::workload::spec::{Isolation, Kind, Priority, Sku};
 use tenure_domain::workload::usage::Usage;
 use tenure_domain::{Actor, Wish};
 
-use crate::world::{World, amounts, digest, gpu, inventory, plain_prices, slice, spec};
+use crate::world::{World, amounts, cpu, digest, gang, gpu, inventory, plain_prices, slice, spec};
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -383,6 +383,7 @@ fn everything() -> Vec<Event> {
         &Actor::user(ada),
         Wish::OpenSession {
             job,
+            member: 0,
             kind: SessionKind::exec(&command, true),
             from: "192.0.2.7".into(),
         },
@@ -534,6 +535,39 @@ fn everything() -> Vec<Event> {
         nominal: [("H100".into(), nominal)].into(),
         ..Share::default()
     };
+    let pair = take(
+        &mut world,
+        &ada_self,
+        Wish::Submit {
+            owner: ada,
+            spec: spec("pair", gang(2, cpu(100)), 600).into(),
+        },
+    );
+    let Event::JobSubmitted { job: pair, .. } = pair[0] else {
+        panic!("no gang")
+    };
+    let members = [0, 1].map(|member| world.member(pair, member).expect("it is placed").0);
+    let exited = |exit_code| Observation::Exited {
+        exit_code: Some(exit_code),
+        signal: None,
+        ran_ms: 1,
+        by: None,
+        usage: None,
+    };
+    for (allocation, observation) in [
+        (members[0], Observation::Starting),
+        (members[0], Observation::Running),
+        (members[0], exited(3)),
+        (members[1], exited(0)),
+    ] {
+        let wish = Wish::Observe {
+            node,
+            allocation,
+            observation,
+        };
+        take(&mut world, &agent, wish);
+    }
+
     for wish in [
         Wish::CordonNode { node },
         Wish::UncordonNode { node },
@@ -563,9 +597,11 @@ fn everything() -> Vec<Event> {
     ] {
         take(&mut world, &root, wish);
     }
-    let mut first: BTreeMap<&str, Event> = BTreeMap::new();
+    // Of placements one of each shape: alone, and of a gang.
+    let mut first: BTreeMap<(&str, bool), Event> = BTreeMap::new();
     for event in all {
-        first.entry(event.kind()).or_insert(event);
+        let gang = matches!(&event, Event::JobPlaced { others, .. } if !others.is_empty());
+        first.entry((event.kind(), gang)).or_insert(event);
     }
     first.into_values().collect()
 }

@@ -2,16 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tenure_domain::id::{AllocationId, UserId};
+use tenure_domain::id::{AllocationId, JobId, UserId};
 use tenure_domain::ledger::account::AccountId;
 use tenure_domain::meter::{Amounts, Of};
 use tenure_domain::money::Micros;
+use tenure_domain::schedule::allocation::Allocation;
 use tenure_domain::schedule::fleet::NodeStatus;
 use tenure_domain::schedule::pass::QueueKey;
 use tenure_domain::schedule::queue::Queue;
 use tenure_domain::tenancy::budget::Cost;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::job::{Job, Phase};
+use tenure_domain::workload::member::MemberPhase;
 use tenure_domain::workload::spec::Isolation;
 use tenure_domain::{Event, State};
 
@@ -61,7 +63,7 @@ fn volumes_are_where_they_are_counted(state: &State) {
                 tenant(ScopeId::User(job.owner)),
                 "a job has volumes of its own tenant alone"
             );
-            if let Some(allocation) = job.allocation.and_then(|id| state.fleet.allocation(id)) {
+            for allocation in job.allocations().filter_map(|id| state.fleet.allocation(id)) {
                 assert_eq!(
                     volume.node,
                     Some(allocation.node),
@@ -335,12 +337,16 @@ fn jobs_are_where_their_phase_says(state: &State) {
     for (id, job) in &state.jobs {
         assert_eq!(*id, job.id);
         by_owner.entry(job.owner).or_default().insert(*id);
-        let allocation = job
-            .allocation
-            .map(|allocation| state.fleet.allocation(allocation).expect("a living allocation"));
+        let living: Vec<_> = job
+            .living()
+            .map(|(number, member)| {
+                let allocation = state.fleet.allocation(member.allocation);
+                (number, member, allocation.expect("a living allocation"))
+            })
+            .collect();
         let (queued, paused) = (
             job.phase == Phase::Queued,
-            allocation.is_some_and(|allocation| allocation.paused),
+            living.iter().any(|(.., allocation)| allocation.paused),
         );
         assert_eq!(
             job.admission.is_none(),
@@ -348,17 +354,19 @@ fn jobs_are_where_their_phase_says(state: &State) {
             "{id}: what waits for GPUs holds nothing else"
         );
         assert_eq!(
-            allocation.is_none(),
+            living.is_empty(),
             queued,
             "{id}: only what is queued has no place"
         );
+        gangs_are_whole(job);
+        for (number, member, allocation) in &living {
+            assert_eq!((allocation.job, allocation.attempt), (*id, job.attempt));
+            assert_eq!((allocation.member, allocation.node), (*number, member.node));
+        }
         assert_eq!(
             paused,
             job.phase == Phase::Paused || (paused && job.phase == Phase::Stopping),
             "{id}: what is paused has no GPUs"
-        );
-        assert!(
-            allocation.is_none_or(|allocation| allocation.job == *id && allocation.attempt == job.attempt)
         );
         assert!(job.attempt <= job.spec.max_attempts && job.attempt >= 1);
         assert!(
@@ -369,8 +377,37 @@ fn jobs_are_where_their_phase_says(state: &State) {
     assert_eq!(state.jobs_by_owner, by_owner);
     assert_eq!(
         state.fleet.allocations().count(),
-        state.jobs.values().filter(|job| job.allocation.is_some()).count()
+        state.jobs.values().flat_map(Job::allocations).count()
     );
+}
+
+/// All members are placed or none; none goes on where one did not end well; the job is as far as the last of them.
+fn gangs_are_whole(job: &Job) {
+    let id = job.id;
+    let placed = job.members.len();
+    let wanted = job.spec.demand.nodes as usize;
+    assert!(
+        placed == 0 || placed == wanted,
+        "{id} has {placed} of {wanted} members"
+    );
+    let mut ends = job.members.iter().filter_map(|member| member.end.as_ref());
+    assert!(
+        job.stop.is_some() || ends.all(|end| end.is_success()),
+        "{id} goes on without a member"
+    );
+    assert!(
+        job.failed.is_none() || job.stop.is_some(),
+        "{id} failed and is not stopped"
+    );
+    let least = job.members.iter().map(|member| member.phase).min();
+    match job.phase {
+        Phase::Running => assert!(least >= Some(MemberPhase::Running), "{id} runs in part"),
+        Phase::Starting => assert!(least >= Some(MemberPhase::Starting), "{id} starts in part"),
+        _ => {}
+    }
+    for member in &job.members {
+        assert_eq!(member.phase == MemberPhase::Ended, member.end.is_some());
+    }
 }
 
 fn tree_is_whole(state: &State) {
@@ -409,9 +446,20 @@ fn tree_is_whole(state: &State) {
 
 /// Two tenants share a device at `fenced` or above on both sides, or by consent of both; asked when a job is placed.
 pub fn neighbours_agree(state: &State, placed: &Event) {
-    let Event::JobPlaced { job, allocation } = placed else {
+    let Event::JobPlaced {
+        job,
+        allocation,
+        others,
+    } = placed
+    else {
         return;
     };
+    for allocation in [allocation].into_iter().chain(others) {
+        neighbours_of_one_agree(state, *job, allocation);
+    }
+}
+
+fn neighbours_of_one_agree(state: &State, job: JobId, allocation: &Allocation) {
     let tenant = |job: &Job| state.tree.tenant_of(ScopeId::User(job.owner));
     let words = |job: &Job| {
         let chain: Vec<_> = ancestors(state, job.owner)
@@ -429,7 +477,7 @@ pub fn neighbours_agree(state: &State, placed: &Event) {
             .unwrap_or(Isolation::Guarded);
         (consent, least.max(job.spec.demand.isolation))
     };
-    let mine = &state.jobs[job];
+    let mine = &state.jobs[&job];
     let node = state.fleet.node(allocation.node).expect("a known node");
     if !allocation.slices.is_empty() {
         assert!(

@@ -345,6 +345,7 @@ fn wishes(ids: &Ids, mine: ScopeId, me: UserId) -> Vec<Wish> {
         },
         Wish::OpenSession {
             job: ids.job,
+            member: 0,
             kind: SessionKind::Attach,
             from: "192.0.2.1".into(),
         },

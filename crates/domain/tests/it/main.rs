@@ -4,6 +4,7 @@ mod audit;
 mod bad_input;
 mod chance;
 mod fair;
+mod gang;
 mod golden;
 mod invariant;
 mod lattice;

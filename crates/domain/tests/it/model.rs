@@ -34,7 +34,8 @@ struct Work {
     volumes: Vec<VolumeId>,
     /// What it uses by meter, the groups it counts in, and what is left of its hold.
     running: Option<Running>,
-    given: Option<Given>,
+    /// What each living member has.
+    given: Vec<Given>,
     resuming: bool,
 }
 
@@ -133,13 +134,14 @@ fn groups(spec: &JobSpec, class: Option<&str>) -> Vec<String> {
 
 fn uses(spec: &JobSpec, class: Option<&str>, vram: u64) -> Vec<(String, u64)> {
     let demand = &spec.demand;
-    let gpus = u64::from(demand.gpus);
+    let members = u64::from(demand.nodes);
+    let gpus = members * u64::from(demand.gpus);
     let plain = [
         ("gpu_milli", gpus * u64::from(demand.compute_permille)),
         ("slices", gpus),
         ("vram_mib", vram),
-        ("cpu_milli", demand.cpu_milli.into()),
-        ("memory_mib", demand.memory_mib),
+        ("cpu_milli", members * u64::from(demand.cpu_milli)),
+        ("memory_mib", members * demand.memory_mib),
         ("jobs", 1),
     ];
     let mut all = Vec::new();
@@ -263,12 +265,15 @@ impl Model {
         sum
     }
 
+    /// What all members cost at most, each for itself.
     fn cost(&self, spec: &JobSpec, class: Option<&str>, vram: u64) -> (i128, u128) {
         let ms = i128::from(spec.run_time_s + u64::from(spec.grace_s)) * 1000;
         let gpu_milli = u128::from(spec.demand.gpus) * u128::from(spec.demand.compute_permille);
+        let members = spec.demand.nodes;
+        let hourly = self.hourly(spec, class, vram / u64::from(members));
         (
-            self.hourly(spec, class, vram) * ms / 3_600_000,
-            ms as u128 * gpu_milli / 1000,
+            i128::from(members) * (hourly * ms / 3_600_000),
+            u128::from(members) * (ms as u128 * gpu_milli / 1000),
         )
     }
 
@@ -361,7 +366,7 @@ impl Model {
         let fine = self
             .works
             .iter()
-            .filter_map(|work| work.given.as_ref().map(|given| (work, given)))
+            .flat_map(|work| work.given.iter().map(move |given| (work, given)))
             .all(|(work, given)| {
                 if !given.parts.iter().any(|(gpu, ..)| *gpu == on) {
                     return true;
@@ -400,79 +405,105 @@ impl Model {
         if up.iter().any(|scope| !allows(&self.place(*scope).policy, work)) {
             return false;
         }
-        self.machines
+        if demand.gpus == 0 {
+            return self.holds(work, None) && self.forbids(owner, &work.spec, None, 0, now).is_none();
+        }
+        // How slices of several GPUs are dealt to several members decides how many fit, and the model does not search.
+        if demand.nodes > 1 && demand.gpus > 1 && demand.compute_permille < 1000 {
+            return false;
+        }
+        let gpus = self.machines.iter().flat_map(|machine| &machine.gpus);
+        let mut classes: Vec<(&str, u64)> = gpus.map(|(_, facts)| (&*facts.class, facts.vram_mib)).collect();
+        classes.dedup();
+        classes.into_iter().any(|(class, whole)| {
+            let allowed = up.iter().all(|&id| {
+                self.place(id)
+                    .policy
+                    .classes
+                    .as_ref()
+                    .is_none_or(|classes| classes.contains(class))
+            });
+            if !allowed || demand.class.as_deref().is_some_and(|wanted| wanted != class) {
+                return false;
+            }
+            let each = if demand.compute_permille == 1000 {
+                whole
+            } else {
+                demand.vram_mib
+            };
+            let vram = each * u64::from(demand.gpus) * u64::from(demand.nodes);
+            self.holds(work, Some(class)) && self.forbids(owner, &work.spec, Some(class), vram, now).is_none()
+        })
+    }
+
+    /// Whether the machines have room for all members, and one of them if volumes hold them together.
+    fn holds(&self, work: &Work, class: Option<&str>) -> bool {
+        let up = self
+            .machines
             .iter()
-            .filter(|machine| machine.status == NodeStatus::Up)
-            .any(|machine| {
-                let here: Vec<&Work> = self
-                    .works
+            .filter(|machine| machine.status == NodeStatus::Up);
+        let each = up.map(|machine| self.members_on(machine, work, class));
+        let most: u64 = if work.volumes.is_empty() {
+            each.sum()
+        } else {
+            each.max().unwrap_or(0)
+        };
+        most >= u64::from(work.spec.demand.nodes)
+    }
+
+    /// How many members a machine has room for now.
+    fn members_on(&self, machine: &Machine, work: &Work, class: Option<&str>) -> u64 {
+        let (demand, owner) = (&work.spec.demand, work.owner);
+        let here: Vec<(&Work, &Given)> = self
+            .works
+            .iter()
+            .flat_map(|work| work.given.iter().map(move |given| (work, given)))
+            .filter(|(_, given)| given.node == machine.id)
+            .collect();
+        let sum = |of: &dyn Fn(&Work) -> u64| here.iter().map(|(work, _)| of(work)).sum::<u64>();
+        let cpu = sum(&|work| work.spec.demand.cpu_milli.into());
+        let memory = sum(&|work| work.spec.demand.memory_mib);
+        if !self.has_volumes(machine, &work.volumes) {
+            return 0;
+        }
+        let by_cpu = machine.cpu.saturating_sub(cpu) / u64::from(demand.cpu_milli);
+        let most = by_cpu.min(machine.memory.saturating_sub(memory) / demand.memory_mib);
+        let Some(class) = class else {
+            return most;
+        };
+        let caps: Vec<u64> = self
+            .up(ScopeId::User(owner))
+            .into_iter()
+            .filter_map(|id| self.place(id).policy.max_vram_mib_per_job)
+            .collect();
+        let gpus = u64::from(demand.gpus) * u64::from(demand.nodes);
+        let slices = machine.gpus.iter().filter(|(_, facts)| *facts.class == *class);
+        let slices: Vec<u64> = slices
+            .map(|(id, facts)| {
+                let parts: Vec<_> = here
                     .iter()
-                    .filter(|work| work.given.as_ref().is_some_and(|given| given.node == machine.id))
+                    .flat_map(|(_, given)| &given.parts)
+                    .filter(|(gpu, ..)| gpu == id)
                     .collect();
-                let cpu: u64 = here
-                    .iter()
-                    .map(|work| u64::from(work.spec.demand.cpu_milli))
-                    .sum();
-                let memory: u64 = here.iter().map(|work| work.spec.demand.memory_mib).sum();
-                if cpu + u64::from(demand.cpu_milli) > machine.cpu
-                    || memory + demand.memory_mib > machine.memory
-                {
-                    return false;
+                let vram = if demand.compute_permille == 1000 {
+                    facts.vram_mib.max(demand.vram_mib)
+                } else {
+                    demand.vram_mib
+                };
+                let capped = caps.iter().all(|max| vram * gpus <= *max);
+                if !capped || self.level(facts, owner, &work.spec, *id).is_none() {
+                    return 0;
                 }
-                if !self.has_volumes(machine, &work.volumes) {
-                    return false;
-                }
-                if demand.gpus == 0 {
-                    return self.forbids(owner, &work.spec, None, 0, now).is_none();
-                }
-                machine.gpus.iter().map(|(_, facts)| &facts.class).any(|class| {
-                    let allowed = up.iter().all(|&id| {
-                        self.place(id)
-                            .policy
-                            .classes
-                            .as_ref()
-                            .is_none_or(|classes| classes.contains(class))
-                    });
-                    if !allowed || demand.class.as_ref().is_some_and(|wanted| wanted != class) {
-                        return false;
-                    }
-                    let fitting = machine.gpus.iter().filter(|(id, facts)| {
-                        let parts: Vec<_> = here
-                            .iter()
-                            .flat_map(|work| &work.given.as_ref().expect("given").parts)
-                            .filter(|(gpu, ..)| gpu == id)
-                            .collect();
-                        let vram = if demand.compute_permille == 1000 {
-                            facts.vram_mib.max(demand.vram_mib)
-                        } else {
-                            demand.vram_mib
-                        };
-                        let capped = up.iter().all(|&id| {
-                            self.place(id)
-                                .policy
-                                .max_vram_mib_per_job
-                                .is_none_or(|max| vram * u64::from(demand.gpus) <= max)
-                        });
-                        facts.class == *class
-                            && capped
-                            && parts.iter().map(|(_, vram, _)| vram).sum::<u64>() + vram <= facts.vram_mib
-                            && parts.iter().map(|(.., share)| share).sum::<u64>()
-                                + u64::from(demand.compute_permille)
-                                <= 1000
-                            && self.level(facts, owner, &work.spec, *id).is_some()
-                    });
-                    let fitting: Vec<_> = fitting.collect();
-                    let vram = if demand.compute_permille == 1000 {
-                        fitting.first().map_or(0, |(_, facts)| facts.vram_mib)
-                    } else {
-                        demand.vram_mib
-                    };
-                    fitting.len() >= demand.gpus as usize
-                        && self
-                            .forbids(owner, &work.spec, Some(class), vram * u64::from(demand.gpus), now)
-                            .is_none()
-                })
+                let free_vram = facts.vram_mib - parts.iter().map(|(_, vram, _)| vram).sum::<u64>();
+                let free_share = 1000 - parts.iter().map(|(.., share)| share).sum::<u64>();
+                (free_vram / vram).min(free_share / u64::from(demand.compute_permille))
             })
+            .collect();
+        let fitting = slices.iter().filter(|slices| **slices > 0).count() as u64;
+        most.min(match demand.gpus {
+            1 => slices.iter().sum(),
+            gpus => fitting / u64::from(gpus),
+        })
     }
 
     /// Whether a machine has a job's volumes, or room for those that are nowhere yet.
@@ -634,7 +665,7 @@ impl Model {
                     owner: *owner,
                     spec: JobSpec::clone(spec),
                     running: None,
-                    given: None,
+                    given: vec![],
                     resuming: false,
                 });
             }
@@ -673,20 +704,38 @@ impl Model {
                 );
                 self.work(*job).running = Some((asked, in_groups, cost.0, cost.1));
             }
-            Event::JobPlaced { job, allocation } => {
-                let parts = allocation
-                    .slices
-                    .iter()
-                    .map(|slice| (slice.gpu, slice.vram_mib, slice.compute_permille.into()))
-                    .collect();
-                let given = Given {
-                    id: allocation.id,
-                    node: allocation.node,
-                    parts,
-                    level: allocation.isolation,
-                    metered_ms: 0,
-                };
-                self.work(*job).given = Some(given);
+            Event::JobPlaced {
+                job,
+                allocation,
+                others,
+            } => {
+                let work = self.work(*job);
+                assert_eq!(
+                    1 + others.len(),
+                    work.spec.demand.nodes as usize,
+                    "{job} is placed in part"
+                );
+                for (number, allocation) in (0..).zip([allocation].into_iter().chain(others)) {
+                    assert_eq!(allocation.member, number, "{job}: members have their numbers");
+                    let parts = allocation
+                        .slices
+                        .iter()
+                        .map(|slice| (slice.gpu, slice.vram_mib, slice.compute_permille.into()))
+                        .collect();
+                    work.given.push(Given {
+                        id: allocation.id,
+                        node: allocation.node,
+                        parts,
+                        level: allocation.isolation,
+                        metered_ms: 0,
+                    });
+                }
+            }
+            Event::MemberEnded { job, allocation, .. } => {
+                let given = &mut self.work(*job).given;
+                let before = given.len();
+                given.retain(|given| given.id != *allocation);
+                assert_eq!(given.len() + 1, before, "{job}: a member ends once");
             }
             Event::JobResized {
                 job,
@@ -711,7 +760,9 @@ impl Model {
                 let work = self.work(*job);
                 work.spec = spec;
                 work.running = Some((asked, in_groups, rest.0, rest.1));
-                let given = work.given.as_mut().expect("it runs");
+                let [given] = &mut work.given[..] else {
+                    panic!("only what runs alone is resized")
+                };
                 let gpus: Vec<GpuId> = given.parts.iter().map(|part| part.0).collect();
                 given.parts = slices
                     .iter()
@@ -744,24 +795,25 @@ impl Model {
                 assert!(work.running.is_none(), "only what is paused resumes");
                 work.resuming = true;
                 work.running = Some((asked, groups(&spec, class), rest.0, rest.1));
-                work.given.as_mut().expect("it is on its node").parts = slices
+                let [given] = &mut work.given[..] else {
+                    panic!("only what runs alone is paused")
+                };
+                given.parts = slices
                     .iter()
                     .map(|slice| (slice.gpu, slice.vram_mib, slice.compute_permille.into()))
                     .collect();
             }
             Event::UsageMetered { node, charges } => {
                 for charge in charges {
-                    let (owner, id) = (
-                        self.work(charge.job).owner,
-                        self.work(charge.job).given.as_ref().map(|given| given.id),
-                    );
+                    let owner = self.work(charge.job).owner;
+                    let mut given = self.work(charge.job).given.iter();
+                    let given = given.find(|given| given.id == charge.allocation);
+                    let on = given.map(|given| given.node);
                     assert_eq!(
-                        id,
-                        Some(charge.allocation),
-                        "a charge is of the job's own allocation"
+                        on,
+                        Some(*node),
+                        "a charge is of the job's own allocation, and of its node"
                     );
-                    let on = self.work(charge.job).given.as_ref().map(|given| given.node);
-                    assert_eq!(on, Some(*node), "a node charges for its own work");
                     let scopes = self.up(ScopeId::User(owner));
                     let running = self
                         .work(charge.job)
@@ -775,9 +827,9 @@ impl Model {
                     );
                     (running.2, running.3) = (running.2 - money, running.3 - gpu_ms);
                     let groups = running.1.clone();
-                    if let Some(given) = &mut self.work(charge.job).given {
-                        given.metered_ms = charge.to_ms;
-                    }
+                    let mut given = self.work(charge.job).given.iter_mut();
+                    let given = given.find(|given| given.id == charge.allocation);
+                    given.expect("found above").metered_ms = charge.to_ms;
                     self.charges.push(Charged {
                         at: now,
                         scopes,
@@ -789,7 +841,7 @@ impl Model {
             }
             Event::JobRequeued { job, .. } => {
                 let work = self.work(*job);
-                (work.running, work.given) = (None, None);
+                (work.running, work.given) = (None, vec![]);
             }
             Event::JobEnded { job, .. } => self.works.retain(|work| work.id != *job),
             _ => {}
@@ -798,7 +850,7 @@ impl Model {
 
     /// What the rest of a job's time may cost, in this size.
     fn rest(&mut self, job: JobId, spec: &JobSpec, class: Option<&str>, vram: u64) -> (i128, u128) {
-        let metered_ms = self.work(job).given.as_ref().expect("it has a place").metered_ms;
+        let metered_ms = self.work(job).given[0].metered_ms;
         let whole = self.cost(spec, class, vram);
         let until_now = (
             self.hourly(spec, class, vram) * i128::from(metered_ms) / 3_600_000,
@@ -814,7 +866,7 @@ impl Model {
     fn set_aside(&mut self, job: JobId) {
         let work = self.work(job);
         (work.running, work.resuming) = (None, false);
-        work.given.as_mut().expect("it has a place").parts.clear();
+        work.given[0].parts.clear();
     }
 
     fn add(&mut self, id: ScopeId, parent: Option<ScopeId>) {
@@ -959,7 +1011,7 @@ impl Model {
     /// After a whole pass over the queue nothing waits that could run.
     /// Who is held back for an aged job may wait.
     pub fn nothing_waits_in_vain(&self, now: Time, held_back: impl Fn(&JobSpec) -> bool) {
-        let waiting = |work: &&Work| work.running.is_none() && work.given.is_none() && !held_back(&work.spec);
+        let waiting = |work: &&Work| work.running.is_none() && work.given.is_empty() && !held_back(&work.spec);
         for work in self.works.iter().filter(waiting) {
             assert!(
                 !self.could_start(work, now),
@@ -994,7 +1046,7 @@ impl Model {
 /// Whether a policy lets the job run at all.
 fn allows(policy: &Policy, work: &Work) -> bool {
     let (spec, demand) = (&work.spec, &work.spec.demand);
-    let gpus = u64::from(demand.gpus);
+    let gpus = u64::from(demand.gpus) * u64::from(demand.nodes);
     policy.kinds.as_ref().is_none_or(|all| all.contains(&spec.kind))
         && policy
             .priorities
@@ -1005,7 +1057,7 @@ fn allows(policy: &Policy, work: &Work) -> bool {
             _ => true,
         }
         && policy.max_run_time_s.is_none_or(|most| spec.run_time_s <= most)
-        && policy.max_gpus_per_job.is_none_or(|most| demand.gpus <= most)
+        && policy.max_gpus_per_job.is_none_or(|most| gpus <= u64::from(most))
         && policy
             .max_vram_mib_per_job
             .is_none_or(|most| gpus * demand.vram_mib <= most)

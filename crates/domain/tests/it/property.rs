@@ -39,6 +39,9 @@ struct Run {
     /// Allocations ever made, so that late reports can be told.
     past: Vec<(AllocationId, NodeId)>,
     taken: BTreeMap<&'static str, u64>,
+    /// Gangs placed, and gangs that came to run.
+    gangs: u64,
+    whole: u64,
 }
 
 impl Run {
@@ -65,6 +68,8 @@ impl Run {
             chance: Chance::new(seed),
             past: Vec::new(),
             taken: BTreeMap::new(),
+            gangs: 0,
+            whole: 0,
         };
         for name in ["acme", "brio"] {
             run.act(Actor::System, Wish::CreateTenant { name: name.into() });
@@ -91,8 +96,16 @@ impl Run {
         }
         for event in &events {
             self.model.follow(self.world.now, event);
-            if let Event::JobPlaced { allocation, .. } = event {
-                self.past.push((allocation.id, allocation.node));
+            if let Event::JobPlaced {
+                allocation, others, ..
+            } = event
+            {
+                let members = [allocation].into_iter().chain(others);
+                self.past.extend(members.map(|member| (member.id, member.node)));
+                self.gangs += u64::from(!others.is_empty());
+            }
+            if let Event::JobRunning { job } = event {
+                self.whole += u64::from(self.world.state.jobs[job].is_gang());
             }
         }
         self.model.check(&self.world.state, self.world.now);
@@ -235,6 +248,9 @@ impl Run {
                 Isolation::Guarded,
                 Isolation::Fenced,
             ]);
+        }
+        if chance.one_in(4) {
+            demand.nodes = 2 + chance.below(3) as u32;
         }
         let sku = chance.one_in(6).then(|| chance.of(&SKUS).to_owned());
         if sku.is_some() {
@@ -820,7 +836,7 @@ fn no_limit_is_passed_and_every_count_adds_up() {
     let ops = number_from_env("TENURE_PROPERTY_OPS", 100_000);
     let first = number_from_env("TENURE_PROPERTY_SEED", 1);
     let mut taken: BTreeMap<&'static str, u64> = BTreeMap::new();
-    let mut admitted = 0;
+    let (mut admitted, mut gangs, mut whole) = (0, 0, 0);
     for run_number in 0..ops.div_ceil(OPS_PER_RUN) {
         let seed = first + run_number;
         let mut replay = Replay { seed, step: 0 };
@@ -834,11 +850,12 @@ fn no_limit_is_passed_and_every_count_adds_up() {
             }
         }
         admitted += run.model.admitted;
+        (gangs, whole) = (gangs + run.gangs, whole + run.whole);
         run.taken
             .into_iter()
             .for_each(|(name, n)| *taken.entry(name).or_default() += n);
     }
-    println!("{ops} operations, {admitted} admissions, accepted: {taken:?}");
+    println!("{ops} operations, {admitted} admissions, {gangs} gangs ({whole} ran), accepted: {taken:?}");
     if ops >= 20_000 {
         // A property that is never exercised holds for nothing.
         assert_eq!(
@@ -848,5 +865,9 @@ fn no_limit_is_passed_and_every_count_adds_up() {
         );
         assert!(taken.values().all(|&n| n > ops / 4000), "{taken:?}");
         assert!(admitted > ops / 50, "{admitted} admissions");
+        assert!(
+            gangs > ops / 500 && whole > ops / 4000,
+            "{gangs} gangs, {whole} ran"
+        );
     }
 }

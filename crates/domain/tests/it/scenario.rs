@@ -12,7 +12,7 @@ use tenure_domain::workload::spec::{Isolation, Priority, Sku};
 use tenure_domain::{Actor, Wish};
 
 use crate::story::Story;
-use crate::world::{World, amounts, cpu, gpu, inventory, slice, spec, whole};
+use crate::world::{World, amounts, cpu, gang, gpu, inventory, slice, spec, whole};
 
 const SHARED: [Isolation; 1] = [Isolation::Guarded];
 const FENCED: [Isolation; 3] = [Isolation::Guarded, Isolation::Fenced, Isolation::Exclusive];
@@ -710,4 +710,73 @@ fn paused_and_resumed() {
     );
     story.counts(acme);
     story.check("paused_and_resumed");
+}
+
+/// A job over two nodes, one of which is lost; a second attempt ends with the member that fails.
+#[test]
+fn gang_of_four() {
+    let (mut story, acme, _, ada) = setting();
+    let gpus = (0..2).map(|n| gpu(&format!("beta-{n}"), "H100", 80_000, &FENCED));
+    let beta = story
+        .world
+        .node("beta", inventory(16_000, 64_000, gpus.collect()));
+    story.say("four members with a GPU each, where one GPU is taken");
+    let one = story.submit(ada, spec("one", whole(1), 600)).expect("taken");
+    let train = story
+        .submit(ada, spec("train", gang(4, whole(1)), 3600))
+        .expect("taken");
+    story.submit(ada, spec("beyond", gang(5, whole(1)), 3600));
+    story.exit(one, 60);
+    story.schedule();
+    story.counts(acme);
+    story.say("it runs when all of its members do");
+    for member in [2, 0, 3, 1] {
+        story.observe_member(train, member, Observation::Running);
+    }
+    story.world.pass_s(600);
+    story.say("a node is lost: the others are stopped, and the whole returns to the queue once");
+    story.tell(
+        "beta is not heard of",
+        Actor::System,
+        Wish::LoseNode { node: beta },
+    );
+    let stopped = |ran_s: u64| Observation::Exited {
+        exit_code: None,
+        signal: Some(15),
+        ran_ms: ran_s * 1000,
+        by: Some(StopReason::Evicted),
+        usage: None,
+    };
+    let left: Vec<u32> = story.world.state.jobs[&train]
+        .living()
+        .map(|(member, _)| member)
+        .collect();
+    for member in left {
+        story.observe_member(train, member, stopped(600));
+    }
+    story.why(train);
+    story.counts(acme);
+    story.say("the node returns; one member fails, and the job ends when the last is gone");
+    story.tell("beta is back", Actor::Node(beta), Wish::ReturnNode { node: beta });
+    story.schedule();
+    for member in 0..4 {
+        story.observe_member(train, member, Observation::Running);
+    }
+    story.world.pass_s(60);
+    story.observe_member(
+        train,
+        2,
+        Observation::Exited {
+            exit_code: Some(3),
+            signal: None,
+            ran_ms: 60_000,
+            by: None,
+            usage: None,
+        },
+    );
+    for member in [0, 1, 3] {
+        story.observe_member(train, member, stopped(61));
+    }
+    story.counts(acme);
+    story.check("gang_of_four");
 }

@@ -25,7 +25,13 @@ fn kinds() -> [SessionKind; 3] {
 
 fn open(world: &mut World, by: Actor, job: JobId, kind: SessionKind) -> Result<Session, Refusal> {
     let from = "192.0.2.9".to_owned();
-    let events = world.act(by, Wish::OpenSession { job, kind, from })?;
+    let wish = Wish::OpenSession {
+        job,
+        member: 0,
+        kind,
+        from,
+    };
+    let events = world.act(by, wish)?;
     let [Event::SessionOpened { session }] = &events[..] else {
         panic!("{events:?}")
     };

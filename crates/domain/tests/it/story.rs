@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use tenure_domain::command::{Observation, Ran};
-use tenure_domain::id::{GpuId, JobId, NodeId, UserId};
+use tenure_domain::id::{AllocationId, GpuId, JobId, NodeId, UserId};
 use tenure_domain::schedule::why::why;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::job::Outcome;
@@ -17,6 +17,8 @@ pub struct Story {
     pub world: World,
     text: String,
     jobs: BTreeMap<JobId, String>,
+    /// The numbers of all members there ever were.
+    members: BTreeMap<AllocationId, u32>,
 }
 
 impl Story {
@@ -25,6 +27,7 @@ impl Story {
             world,
             text: String::new(),
             jobs: BTreeMap::new(),
+            members: BTreeMap::new(),
         }
     }
 
@@ -43,6 +46,13 @@ impl Story {
                 for event in events {
                     if let Event::JobSubmitted { job, spec, .. } = event {
                         self.jobs.insert(*job, spec.name.clone());
+                    }
+                    if let Event::JobPlaced {
+                        allocation, others, ..
+                    } = event
+                    {
+                        let all = [allocation].into_iter().chain(others);
+                        self.members.extend(all.map(|one| (one.id, one.member)));
                     }
                     let line = self.event(event);
                     self.line(&line);
@@ -96,6 +106,21 @@ impl Story {
                 observation,
             },
         );
+    }
+
+    pub fn observe_member(&mut self, job: JobId, member: u32, observation: Observation) {
+        let (allocation, node) = self.world.member(job, member).expect("the member is placed");
+        let wished = format!(
+            "{} reports of {} {member}: {observation:?}",
+            self.node(node),
+            self.jobs[&job]
+        );
+        let wish = Wish::Observe {
+            node,
+            allocation,
+            observation,
+        };
+        self.tell(&wished, Actor::Node(node), wish);
     }
 
     pub fn exit(&mut self, job: JobId, ran_s: u64) {
@@ -237,7 +262,35 @@ impl Story {
                     hold.left.gpu_ms / 1000
                 )
             }
-            Event::JobPlaced { job: id, allocation } => {
+            Event::JobPlaced {
+                job: id,
+                allocation,
+                others,
+            } if !others.is_empty() => {
+                let members = [allocation].into_iter().chain(others).map(|allocation| {
+                    let gpus: Vec<String> = allocation.slices.iter().map(|s| self.gpu(s.gpu)).collect();
+                    format!(
+                        "{} on {} [{}]",
+                        allocation.member,
+                        self.node(allocation.node),
+                        gpus.join(", ")
+                    )
+                });
+                let members: Vec<String> = members.collect();
+                let attempt = allocation.attempt;
+                format!("{kind} {} attempt {attempt}: {}", job(id), members.join("; "))
+            }
+            Event::MemberStarting { job: id, allocation } | Event::MemberRunning { job: id, allocation } => {
+                format!("{kind} {} {}", job(id), self.members[allocation])
+            }
+            Event::MemberEnded {
+                job: id,
+                allocation,
+                end,
+            } => format!("{kind} {} {}: {end:?}", job(id), self.members[allocation]),
+            Event::JobPlaced {
+                job: id, allocation, ..
+            } => {
                 let slices: Vec<String> = allocation
                     .slices
                     .iter()

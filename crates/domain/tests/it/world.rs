@@ -123,6 +123,11 @@ pub fn whole(gpus: u32) -> Demand {
     }
 }
 
+/// So many members of a demand.
+pub fn gang(nodes: u32, demand: Demand) -> Demand {
+    Demand { nodes, ..demand }
+}
+
 /// One unit an hour for a GPU of any class, nothing for CPU and memory: stories stay readable.
 pub fn plain_prices() -> Prices {
     Prices {
@@ -319,7 +324,11 @@ impl World {
     }
 
     pub fn allocation(&self, job: JobId) -> Option<(AllocationId, NodeId)> {
-        let id = self.state.jobs.get(&job)?.allocation?;
+        self.member(job, 0)
+    }
+
+    pub fn member(&self, job: JobId, member: u32) -> Option<(AllocationId, NodeId)> {
+        let id = self.state.jobs.get(&job)?.allocation_of(member)?;
         self.state
             .fleet
             .allocation(id)
@@ -327,7 +336,16 @@ impl World {
     }
 
     pub fn observe(&mut self, job: JobId, observation: Observation) -> Result<Vec<Event>, Refusal> {
-        let (allocation, node) = self.allocation(job).expect("the job is placed");
+        self.observe_member(job, 0, observation)
+    }
+
+    pub fn observe_member(
+        &mut self,
+        job: JobId,
+        member: u32,
+        observation: Observation,
+    ) -> Result<Vec<Event>, Refusal> {
+        let (allocation, node) = self.member(job, member).expect("the member is placed");
         self.act(
             Actor::Node(node),
             Wish::Observe {
