@@ -33,6 +33,15 @@ impl VolumeNeeds {
         Ok(needs)
     }
 
+    /// The node they are on already.
+    pub(super) fn node(&self) -> Option<NodeId> {
+        self.bound.map(|(node, _)| node)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        *self == VolumeNeeds::default()
+    }
+
     /// The node has them, and room for the new ones now.
     pub(super) fn are_met_by(&self, node: &Node) -> bool {
         self.bound.is_none_or(|(there, _)| there == node.id) && self.fresh_mib <= node.free_volume_mib()

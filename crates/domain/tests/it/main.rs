@@ -5,6 +5,7 @@ mod bad_input;
 mod chance;
 mod golden;
 mod invariant;
+mod label;
 mod lattice;
 mod model;
 mod part;

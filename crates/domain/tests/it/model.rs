@@ -5,6 +5,7 @@
 use tenure_domain::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
 use tenure_domain::ledger::price::Prices;
 use tenure_domain::schedule::fleet::{GpuFacts, NodeStatus};
+use tenure_domain::schedule::label::Labels;
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::scope::ScopeId;
@@ -71,6 +72,7 @@ struct Machine {
     memory: u64,
     space: u64,
     gpus: Vec<(GpuId, GpuFacts)>,
+    labels: Labels,
 }
 
 #[derive(Default)]
@@ -391,6 +393,13 @@ impl Model {
                 if !self.has_volumes(machine, &work.volumes) {
                     return false;
                 }
+                let theirs = machine.labels.dedicated.map(ScopeId::Tenant);
+                if theirs.is_some() && theirs != self.tenant(owner) {
+                    return false;
+                }
+                if demand.region.is_some() && demand.region != machine.labels.region {
+                    return false;
+                }
                 if demand.gpus == 0 {
                     return self.forbids(owner, &work.spec, None, 0, now).is_none();
                 }
@@ -423,6 +432,7 @@ impl Model {
                                 .is_none_or(|max| vram * u64::from(demand.gpus) <= max)
                         });
                         facts.class == *class
+                            && demand.model.as_ref().is_none_or(|model| **model == *facts.model)
                             && capped
                             && parts.iter().map(|(_, vram, _)| vram).sum::<u64>() + vram <= facts.vram_mib
                             && parts.iter().map(|(.., share)| share).sum::<u64>()
@@ -511,6 +521,7 @@ impl Model {
                     memory: 0,
                     space: 0,
                     gpus: vec![],
+                    labels: Labels::default(),
                 });
             }
             Event::NodeInventoried {
@@ -550,6 +561,7 @@ impl Model {
                 let machine = self.machine(*node);
                 (machine.status, machine.cordoned) = (NodeStatus::Up, false);
             }
+            Event::NodeLabelled { node, labels } => self.machine(*node).labels = labels.clone(),
             Event::NodeRemoved { node } => self.machines.retain(|machine| machine.id != *node),
 
             Event::VolumeCreated {
