@@ -9,6 +9,7 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tenure_domain::ledger::price::Prices;
+use tenure_domain::schedule::label::Labels;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::share::Share;
 use tenure_domain::workload::spec::Sku;
@@ -510,6 +511,12 @@ impl Client {
             None,
         )
         .await
+    }
+
+    /// Says anew what is known of the node; what is not said is no longer so.
+    pub async fn label_node(&self, node: &str, labels: &Labels, revision: Option<u64>) -> Answer<NodeView> {
+        self.put(&format!("/v1/nodes/{node}/labels"), labels, revision)
+            .await
     }
 
     /// Takes away the node's keys: it cannot speak to the server any more.

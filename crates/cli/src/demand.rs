@@ -20,6 +20,12 @@ pub struct DemandArgs {
     /// Only GPUs of this class
     #[arg(long)]
     class: Option<String>,
+    /// Only GPUs of this model, as `tenure gpu list` shows it
+    #[arg(long)]
+    model: Option<String>,
+    /// Only nodes of this region
+    #[arg(long)]
+    region: Option<String>,
     /// CPU cores
     #[arg(long, value_parser = units::cpu_milli, value_name = "N")]
     cpu: Option<u32>,
@@ -51,6 +57,8 @@ impl DemandArgs {
             compute_permille: self.compute.or(share).unwrap_or(defaults.compute_permille),
             vram_mib: self.vram.unwrap_or(defaults.vram_mib),
             class: self.class.clone().map(Into::into),
+            model: self.model.clone().map(Into::into),
+            region: self.region.clone().map(Into::into),
             cpu_milli: self.cpu.unwrap_or(defaults.cpu_milli),
             memory_mib: self.memory.unwrap_or(defaults.memory_mib),
             isolation: self.isolation.map_or(defaults.isolation, |level| match level {
@@ -63,11 +71,13 @@ impl DemandArgs {
         })
     }
 
-    /// How many slices, and the share of each where `--gpus` said one. Asking for a GPU's memory, compute or
-    /// class is asking for a GPU.
+    /// How many slices, and the share of each where `--gpus` said one. Asking for a GPU's memory, compute, class or
+    /// model is asking for a GPU.
     fn gpus_and_share(&self) -> Result<(u32, Option<u16>), Failure> {
-        let implied =
-            self.vram.is_some_and(|vram| vram > 0) || self.compute.is_some() || self.class.is_some();
+        let implied = self.vram.is_some_and(|vram| vram > 0)
+            || self.compute.is_some()
+            || self.class.is_some()
+            || self.model.is_some();
         match self.gpus {
             None => Ok((u32::from(implied), None)),
             Some(milli) if milli % 1000 == 0 => u32::try_from(milli / 1000)
@@ -91,7 +101,8 @@ impl DemandArgs {
 pub fn said(demand: &Demand) -> String {
     let mut parts = Vec::new();
     if demand.gpus > 0 {
-        let class = demand.class.as_deref().unwrap_or("GPU");
+        let class = demand.model.as_deref().or(demand.class.as_deref());
+        let class = class.unwrap_or("GPU");
         let count = demand.gpus;
         parts.push(match demand.compute_permille {
             1000 => format!("{count} × {class}"),
@@ -107,6 +118,9 @@ pub fn said(demand: &Demand) -> String {
     }
     parts.push(format!("{} CPU", units::show_milli(demand.cpu_milli.into())));
     parts.push(units::show_mib(demand.memory_mib));
+    if let Some(region) = &demand.region {
+        parts.push(format!("in {region}"));
+    }
     parts.join(", ")
 }
 

@@ -1,9 +1,12 @@
 //! `tenure node`: the machines of the fleet.
 
-use clap::Subcommand;
+use clap::{Subcommand, ValueEnum};
 use tenure_api::client::Client;
 use tenure_api::v1::node::{CreateJoinToken, NodeView};
+use tenure_domain::id::TenantId;
 use tenure_domain::schedule::fleet::NodeStatus;
+use tenure_domain::schedule::label::Labels;
+use tenure_domain::tenancy::scope::{Level, ScopeId};
 
 use crate::context::Context;
 use crate::moment::{ago, full, now};
@@ -29,6 +32,22 @@ pub enum Command {
     Cordon { node: String },
     /// Let a node take work again
     Uncordon { node: String },
+    /// Say where a node stands, which fabric block it is on and whose it is
+    Label {
+        node: String,
+        /// Where it stands; jobs may ask for a region
+        #[arg(long)]
+        region: Option<String>,
+        /// Its fabric block, such as an InfiniBand or rail domain; gangs stay within one
+        #[arg(long)]
+        block: Option<String>,
+        /// Only jobs of this tenant go there
+        #[arg(long, value_name = "TENANT")]
+        dedicated: Option<String>,
+        /// What is no longer so
+        #[arg(long, value_enum, value_name = "LABEL")]
+        clear: Vec<Label>,
+    },
     /// Take a node's keys away: it cannot speak to the server any more
     Revoke {
         node: String,
@@ -43,6 +62,13 @@ pub enum Command {
         #[arg(short, long)]
         yes: bool,
     },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Label {
+    Region,
+    Block,
+    Dedicated,
 }
 
 impl Command {
@@ -60,6 +86,29 @@ impl Command {
                 let id = resolve::node(&client, &node).await?.id.to_string();
                 list(context, &[client.uncordon(&id).await?])
             }
+            Command::Label {
+                node,
+                region,
+                block,
+                dedicated,
+                clear,
+            } => {
+                let node = resolve::node(&client, &node).await?;
+                let tenant = match dedicated {
+                    Some(tenant) => Some(tenant_id(&client, &tenant).await?),
+                    None => None,
+                };
+                let kept = |label| !clear.contains(&label);
+                let before = node.labels;
+                let labels = Labels {
+                    region: region.map(Into::into).or(before.region.filter(|_| kept(Label::Region))),
+                    block: block.map(Into::into).or(before.block.filter(|_| kept(Label::Block))),
+                    dedicated: tenant.or(before.dedicated.filter(|_| kept(Label::Dedicated))),
+                };
+                let id = node.id.to_string();
+                let labelled = client.label_node(&id, &labels, Some(node.revision)).await?;
+                show(context, &client, &labelled).await
+            }
             Command::Revoke { node, yes } => {
                 let node = resolve::node(&client, &node).await?;
                 input::confirm(&format!("Take the keys of {} away?", node.name), yes)?;
@@ -73,6 +122,13 @@ impl Command {
                 Ok(())
             }
         }
+    }
+}
+
+async fn tenant_id(client: &Client, text: &str) -> Result<TenantId, Failure> {
+    match resolve::scope_at(client, text, Level::Tenant).await?.id {
+        ScopeId::Tenant(tenant) => Ok(tenant),
+        other => Err(Failure::usage(format!("{other} is not a tenant"))),
     }
 }
 
@@ -98,6 +154,18 @@ fn status(status: NodeStatus) -> Text {
     }
 }
 
+/// Labels in a line: `region=eu-north block=rail-1`.
+fn said(labels: &Labels) -> String {
+    let dedicated = labels.dedicated.map(|tenant| tenant.to_string());
+    let each = [
+        ("region", labels.region.as_deref()),
+        ("block", labels.block.as_deref()),
+        ("dedicated", dedicated.as_deref()),
+    ];
+    let told = each.iter().filter_map(|(label, value)| Some(format!("{label}={}", (*value)?)));
+    told.collect::<Vec<_>>().join(" ")
+}
+
 fn list(context: &Context, nodes: &[NodeView]) -> Result<(), Failure> {
     let wide = context.out.wide();
     context.out.list(
@@ -106,7 +174,9 @@ fn list(context: &Context, nodes: &[NodeView]) -> Result<(), Failure> {
         "no node has joined yet; `tenure node token` makes a token for one",
         |nodes| {
             let head: &[&str] = if wide {
-                &["NODE", "STATUS", "JOBS", "GPUS", "CPU", "MEMORY", "JOINED", "ID"]
+                &[
+                    "NODE", "STATUS", "JOBS", "GPUS", "CPU", "MEMORY", "LABELS", "JOINED", "ID",
+                ]
             } else {
                 &["NODE", "STATUS", "JOBS", "GPUS", "CPU", "MEMORY"]
             };
@@ -131,7 +201,11 @@ fn list(context: &Context, nodes: &[NodeView]) -> Result<(), Failure> {
                     text(memory),
                 ];
                 if wide {
-                    row.extend([text(ago(node.joined, now())), text(node.id.to_string())]);
+                    row.extend([
+                        text(said(&node.labels)),
+                        text(ago(node.joined, now())),
+                        text(node.id.to_string()),
+                    ]);
                 }
                 table.row(row);
             }
@@ -153,6 +227,11 @@ async fn show(context: &Context, client: &Client, node: &NodeView) -> Result<(),
                 .field("id", node.id.to_string())
                 .field("joined", full(node.joined, now()))
                 .field("jobs", node.allocations.to_string());
+            let labels = &node.labels;
+            table
+                .field_if("region", labels.region.as_deref().map(text))
+                .field_if("block", labels.block.as_deref().map(text))
+                .field_if("dedicated", labels.dedicated.map(|tenant| tenant.to_string()));
             let cpu = format!(
                 "{} of {}",
                 units::show_milli(node.used_cpu_milli.into()),

@@ -148,6 +148,8 @@ fn job(gpus: u32) -> Arc<JobSpec> {
         cpu_milli: 100,
         memory_mib: 64,
         class: (gpus > 0).then(|| "H100".into()),
+        model: None,
+        region: None,
         isolation: Isolation::Guarded,
     };
     let text =

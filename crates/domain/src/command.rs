@@ -10,6 +10,7 @@ use crate::id::{AllocationId, GpuId, JobId, KeyId, NodeId, SecretId, SessionId, 
 use crate::ledger::price::Prices;
 use crate::meter::Amounts;
 use crate::schedule::fleet::Inventory;
+use crate::schedule::label::Labels;
 use crate::schedule::receipt::Receipt;
 use crate::tenancy::budget::Budget;
 use crate::tenancy::key::Digest;
@@ -188,6 +189,13 @@ pub enum Wish {
     },
     UncordonNode {
         node: NodeId,
+    },
+    /// Says anew what an operator knows of the node; what is not said is no longer so. `revision` is what the caller
+    /// read; absent means whatever it is now.
+    LabelNode {
+        node: NodeId,
+        labels: Labels,
+        revision: Option<u64>,
     },
     AddNodeKey {
         node: NodeId,

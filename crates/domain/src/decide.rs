@@ -156,6 +156,11 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         Wish::ReturnNode { node } => case.return_node(*node),
         Wish::CordonNode { node } => case.cordon_node(*node),
         Wish::UncordonNode { node } => case.uncordon_node(*node),
+        Wish::LabelNode {
+            node,
+            labels,
+            revision,
+        } => case.label_node(*node, labels, *revision),
         Wish::NoteScrub { node, receipt } => case.note_scrub(*node, receipt),
         Wish::ReleaseGpu { gpu } => case.release_gpu(*gpu),
         Wish::AddNodeKey { node, key } => case.add_node_key(*node, *key),

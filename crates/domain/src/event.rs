@@ -17,6 +17,7 @@ use crate::ledger::price::Prices;
 use crate::meter::Amounts;
 use crate::schedule::allocation::{Allocation, Slice};
 use crate::schedule::fleet::Inventory;
+use crate::schedule::label::Labels;
 use crate::schedule::receipt::Receipt;
 use crate::tenancy::budget::{Budget, Cost};
 use crate::tenancy::key::{Digest, Key};
@@ -182,6 +183,11 @@ pub enum Event {
     },
     NodeUncordoned {
         node: NodeId,
+    },
+    /// What an operator says of the node from now on.
+    NodeLabelled {
+        node: NodeId,
+        labels: Labels,
     },
     NodeKeyAdded {
         node: NodeId,
@@ -418,7 +424,7 @@ impl Event {
             PlatformFounded ScopeCreated ScopeSuspended ScopeResumed ScopeMoved ScopeClosed IdentitySet RoleGranted RoleRevoked
             KeyCreated KeyRevoked QuotaSet ShareSet BudgetsSet PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet
             VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
-            SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned
+            SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned NodeLabelled
             NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping MemberStarting MemberRunning MemberEnded JobResized
             JobPausing JobPaused JobWanted JobResuming JobKept
             UsageMetered JobRequeued JobEnded SessionOpened SessionEnded ConductNoted AnomalyFound

@@ -146,6 +146,7 @@ impl State {
     /// Restores what a snapshot leaves out.
     pub fn rebuild_indexes(&mut self) {
         self.queue = self.jobs.values().collect();
+        self.fleet.rebuild_index();
         self.jobs_by_owner.clear();
         self.volumes.clear_jobs();
         for job in self.jobs.values() {

@@ -81,6 +81,7 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(node::node, node::remove_node))
         .routes(routes!(node::cordon))
         .routes(routes!(node::uncordon))
+        .routes(routes!(node::label_node))
         .routes(routes!(node::revoke_node))
         .routes(routes!(gpu::gpus))
         .routes(routes!(gpu::gpu))

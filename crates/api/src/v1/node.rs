@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use tenure_domain::id::{GpuId, NodeId};
 use tenure_domain::schedule::fleet::NodeStatus;
 use tenure_domain::schedule::hardware::Hardware;
+use tenure_domain::schedule::label::Labels;
 use utoipa::ToSchema;
 
 use super::time::Moment;
@@ -46,6 +47,9 @@ pub struct NodeView {
     pub used_volume_mib: u64,
     pub allocations: u32,
     pub gpus: Vec<GpuView>,
+    /// What an operator said of it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     pub revision: u64,
 }
 

@@ -9,6 +9,7 @@ use crate::id::{GpuId, JobId, JoinTokenId, NodeId};
 use crate::name;
 use crate::refusal::{Code, Refusal};
 use crate::schedule::fleet::{Inventory, Node, NodeStatus};
+use crate::schedule::label::Labels;
 use crate::tenancy::key::Digest;
 use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
@@ -206,6 +207,39 @@ impl Case<'_> {
             vec![Event::NodeUncordoned { node: id }]
         } else {
             vec![]
+        })
+    }
+
+    /// What runs there goes on, whoever the node is dedicated to now.
+    pub(super) fn label_node(
+        &self,
+        id: NodeId,
+        labels: &Labels,
+        revision: Option<u64>,
+    ) -> Result<Vec<Event>, Refusal> {
+        self.may(Action::NodeManage, ScopeId::Platform)?;
+        let node = self.node(id)?;
+        labels.check()?;
+        if revision.is_some_and(|read| read != node.revision) {
+            return Err(
+                Refusal::new(Code::RevisionMismatch, "the node was changed since you read it")
+                    .hint("read it again and repeat the change"),
+            );
+        }
+        if let Some(tenant) = labels.dedicated {
+            let known = self.state.tree.get(ScopeId::Tenant(tenant)).is_some();
+            if !known {
+                return Err(Refusal::invalid("/dedicated", "there is no such tenant")
+                    .hint("`tenure tenant list` shows them"));
+            }
+        }
+        Ok(if node.labels == *labels {
+            vec![]
+        } else {
+            vec![Event::NodeLabelled {
+                node: id,
+                labels: labels.clone(),
+            }]
         })
     }
 

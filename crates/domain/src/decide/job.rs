@@ -79,7 +79,7 @@ impl Case<'_> {
         refuse_for_ever(self.state, scope, &spec, self.command.at)?;
         let volumes = self.meant_volumes(scope, &spec.volumes)?;
         let needs = VolumeNeeds::of(self.state, &volumes).map_err(|refusal| refusal.field("/volumes"))?;
-        refuse_beyond_fleet(self.state, &spec.demand, needs)?;
+        refuse_beyond_fleet(self.state, scope, &spec.demand, needs)?;
         let job = JobId(self.ids.take());
         let mut events = vec![Event::JobSubmitted {
             job,

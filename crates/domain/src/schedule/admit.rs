@@ -229,18 +229,14 @@ fn cheapest_class(state: &State, spec: &JobSpec) -> Option<Box<str>> {
     if spec.demand.class.is_some() {
         return spec.demand.class.clone();
     }
-    let classes = state
-        .fleet
-        .nodes()
-        .flat_map(|node| &node.gpus)
-        .map(|gpu| &gpu.facts.class);
-    classes
-        .min_by_key(|class| {
-            state
-                .prices
-                .hourly(&spec.demand, Some(class), spec.demand.vram_total_mib())
-        })
-        .cloned()
+    let index = state.fleet.index();
+    let classes = index.classes().keys();
+    let cheapest = classes.min_by_key(|class| {
+        state
+            .prices
+            .hourly(&spec.demand, Some(class), spec.demand.vram_total_mib())
+    });
+    cheapest.cloned()
 }
 
 fn exceeds_quota(state: &State, scope: &Scope, over: &Exceeded) -> Refusal {

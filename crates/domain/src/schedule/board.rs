@@ -19,7 +19,7 @@ pub mod shape;
 mod tests;
 pub mod waste;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use mix::{Mix, Often};
 use rank::Ranking;
@@ -29,12 +29,12 @@ use waste::{Kind, Waste};
 
 /// Shapes that keep a ranking; the one longest not asked for goes first.
 const RANKINGS_MAX: usize = 256;
-/// A mix that moved less than this is not worth new rankings.
-const MOVED: f64 = 0.05;
 /// Scores are in steps of 16 thousandths of a GPU; finer differences are within what the mix is known to.
 const STEP_BITS: u32 = 16 + 4;
 const SCORE_BITS: u32 = 12;
 const TIE_BITS: u32 = 32 - SCORE_BITS;
+/// The score of a place that is neither good nor bad.
+const MIDDLE: u32 = 1 << (SCORE_BITS - 1);
 
 /// A node's GPUs of one kind, as they come to the board.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,6 +48,9 @@ pub struct Bench {
     /// Identity of the node, for settling equal scores.
     pub node: u64,
     pub block: Option<u32>,
+    /// As in `Shape`; zero where the node told none.
+    pub region: u16,
+    pub pool: u16,
 }
 
 /// Where a shape would go: a row and its GPUs.
@@ -66,16 +69,21 @@ pub struct Board {
     kinds: Vec<Kind>,
     /// For each kind; none before anything was learnt.
     wastes: Vec<Waste>,
+    /// What the board was told itself; who keeps a mix of its own says `score_by`.
     mix: Mix,
-    learnt: Vec<Often>,
+    often: Vec<Often>,
+    /// The mix, or how much there is of a kind, is another than in `wastes`.
+    stale: bool,
     /// Rows in the order of their changes, the first being change `log_from`.
     log: Vec<u32>,
     log_from: u64,
     rankings: Vec<Kept>,
-    by_shape: HashMap<Shape, usize>,
+    by_shape: BTreeMap<Shape, usize>,
     asked: u64,
     /// Rows whose node told a fabric block.
     blocks: usize,
+    /// Rows that nobody has, by their number of GPUs.
+    vacant: BTreeMap<u16, Vec<usize>>,
 }
 
 /// A ranking, how far it has caught up, and when it was last asked for.
@@ -120,45 +128,98 @@ impl Board {
 
     /// Takes a node's GPUs of one kind; the row they are.
     pub fn join(&mut self, bench: &Bench) -> usize {
-        let known = self
-            .kinds
-            .iter()
-            .position(|kind| kind.class == bench.class && kind.vram_mib == bench.vram_mib);
-        let kind = known.unwrap_or_else(|| {
-            self.kinds.push(Kind {
-                class: bench.class,
-                vram_mib: bench.vram_mib,
-                gpus: 0,
-            });
-            // A kind never seen has no tables yet; learning makes them.
-            self.wastes.clear();
-            self.learnt.clear();
-            self.kinds.len() - 1
-        });
-        self.kinds[kind].gpus += bench.gpus.len() as u64;
-        let row = self.rows.len();
-        self.rows.push(Row {
+        let kind = self.kind(bench.class, bench.vram_mib);
+        let gpus = u16::try_from(bench.gpus.len()).expect("INVARIANT: a node has at most 1,024 GPUs");
+        self.supply(kind, |known| known + u64::from(gpus));
+        let vacant = self.vacant.get_mut(&gpus).and_then(Vec::pop);
+        let (row, first) = match vacant {
+            Some(row) => (row, self.rows[row].first),
+            None => {
+                let first = u32::try_from(self.gpus.len()).expect("INVARIANT: fewer GPUs than 2^32");
+                self.gpus
+                    .resize(self.gpus.len() + bench.gpus.len(), GpuRoom::default());
+                self.shares.resize(self.gpus.len(), 0);
+                (self.rows.len(), first)
+            }
+        };
+        let joined = Row {
             cpu_milli: bench.cpu_milli,
             memory_mib: bench.memory_mib,
             kind: u16::try_from(kind).expect("INVARIANT: fewer kinds of GPU than 65,536"),
-            gpus: u16::try_from(bench.gpus.len()).expect("INVARIANT: a node has at most 1,024 GPUs"),
-            first: u32::try_from(self.gpus.len()).expect("INVARIANT: fewer GPUs than 2^32"),
+            gpus,
+            first,
+            node: bench.node,
             tie: tie(bench.node),
             block: bench.block,
+            region: bench.region,
+            pool: bench.pool,
             whole: 0,
             most: 0,
             idle: 0,
             waste: 0,
             changed: 0,
-        });
-        self.gpus.extend(&bench.gpus);
-        self.shares.resize(self.gpus.len(), 0);
+        };
+        match self.rows.get_mut(row) {
+            Some(old) => *old = joined,
+            None => self.rows.push(joined),
+        }
+        let range = self.rows[row].range();
+        self.gpus[range].copy_from_slice(&bench.gpus);
         self.blocks += usize::from(bench.block.is_some());
         self.changed(row);
-        // Rankings have a place for each row.
-        self.rankings.clear();
-        self.by_shape.clear();
         row
+    }
+
+    /// Whether the bench, whatever is free of it, is what the row is.
+    pub fn is_as(&self, row: usize, bench: &Bench) -> bool {
+        let row = &self.rows[row];
+        let kind = &self.kinds[usize::from(row.kind)];
+        usize::from(row.gpus) == bench.gpus.len()
+            && (row.gpus == 0 || (kind.class, kind.vram_mib) == (bench.class, bench.vram_mib))
+            && (row.node, row.block) == (bench.node, bench.block)
+            && (row.region, row.pool) == (bench.region, bench.pool)
+    }
+
+    /// Empties a row for whoever comes next with as many GPUs.
+    pub fn leave(&mut self, row: usize) {
+        let (kind, gpus) = (usize::from(self.rows[row].kind), self.rows[row].gpus);
+        self.supply(kind, |known| known - u64::from(gpus));
+        self.blocks -= usize::from(self.rows[row].block.take().is_some());
+        self.set(row, 0, 0, &vec![GpuRoom::default(); usize::from(gpus)]);
+        self.vacant.entry(gpus).or_default().push(row);
+    }
+
+    fn kind(&mut self, class: Classes, vram_mib: u32) -> usize {
+        let known = self
+            .kinds
+            .iter()
+            .position(|kind| kind.class == class && kind.vram_mib == vram_mib);
+        known.unwrap_or_else(|| {
+            let new = Kind {
+                class,
+                vram_mib,
+                gpus: 0,
+            };
+            self.stale = true;
+            // A kind of which there is nothing may still have rows without a GPU; they are of every kind alike.
+            match self.kinds.iter().position(|kind| kind.gpus == 0) {
+                Some(gone) => {
+                    self.kinds[gone] = new;
+                    gone
+                }
+                None => {
+                    self.kinds.push(new);
+                    self.kinds.len() - 1
+                }
+            }
+        })
+    }
+
+    fn supply(&mut self, kind: usize, change: impl FnOnce(u64) -> u64) {
+        let kind = &mut self.kinds[kind];
+        let before = kind.supply();
+        kind.gpus = change(kind.gpus);
+        self.stale |= kind.supply() != before;
     }
 
     /// Says what is free on a row now.
@@ -236,21 +297,30 @@ impl Board {
     /// Takes note of an arrival, for the mix. Once for each job, however often a place is asked for.
     pub fn learn(&mut self, shape: &Shape) {
         if self.mix.note(shape, self.rows.len()) {
-            let often = self.mix.often();
-            if self.wastes.is_empty() || mix::distance(&self.learnt, &often) > MOVED {
-                self.adopt(often);
-            }
+            self.score_by(self.mix.often());
         }
     }
 
-    fn adopt(&mut self, often: Vec<Often>) {
-        let tables = |kind: &Kind| Waste::new(kind, &self.kinds, &often);
-        self.wastes = self.kinds.iter().map(tables).collect();
+    /// Scores by this mix from now on.
+    pub fn score_by(&mut self, often: Vec<Often>) {
+        self.often = often;
+        self.stale = true;
+    }
+
+    /// Makes the tables anew where they no longer say what there is and what is asked for.
+    fn refresh(&mut self) {
+        if !std::mem::take(&mut self.stale) {
+            return;
+        }
+        let tables = |kind: &Kind| Waste::new(kind, &self.kinds, &self.often);
+        self.wastes = match self.often.is_empty() {
+            true => Vec::new(),
+            false => self.kinds.iter().map(tables).collect(),
+        };
         for row in &mut self.rows {
             let shares = of_row(&self.shares, row);
             row.reckon_waste(shares, self.wastes.get(usize::from(row.kind)));
         }
-        self.learnt = often;
         for kept in &mut self.rankings {
             kept.seen = None;
         }
@@ -272,15 +342,26 @@ impl Board {
         let Some(least) = choose::least_waste(row, gpus, shares, kind.vram_mib, shape, waste) else {
             return 0;
         };
-        let middle = 1 << (SCORE_BITS - 1);
-        let score = ((row.waste - least) >> STEP_BITS) + middle;
-        let score = score.clamp(1, (1 << SCORE_BITS) - 1) as u32;
+        let score = if shape.gpus == 0 && (row.gpus == 0 || waste.is_none()) {
+            // The tightest, and those without a GPU before the others.
+            let left = u64::from(row.cpu_milli - shape.cpu_milli);
+            let tight = MIDDLE - 1 - fine_log(left).min(MIDDLE - 2);
+            tight + if row.gpus == 0 { MIDDLE } else { 0 }
+        } else if waste.is_none() {
+            let most = (1 << SCORE_BITS) - 1;
+            u32::try_from(most - least.clamp(0, most - 1)).unwrap_or(1)
+        } else {
+            let score = ((row.waste - least) >> STEP_BITS) + i64::from(MIDDLE);
+            score.clamp(1, (1 << SCORE_BITS) - 1) as u32
+        };
         score << TIE_BITS | row.tie
     }
 
     /// The ranking of a shape, made or brought up to date.
     fn caught_up(&mut self, shape: &Shape) -> usize {
+        self.refresh();
         let at = self.kept(shape);
+        self.rankings[at].ranking.grow(self.rows.len());
         let now = self.log_from + self.log.len() as u64;
         let seen = self.rankings[at].seen;
         if seen == Some(now) {
@@ -334,6 +415,8 @@ impl Board {
             && a.cpu_milli == b.cpu_milli
             && a.memory_mib == b.memory_mib
             && a.idle == b.idle
+            && a.region == b.region
+            && a.pool == b.pool
             && self.gpus(one) == self.gpus(other)
     }
 
@@ -372,12 +455,37 @@ impl Board {
         Some(self.spot(row, shape))
     }
 
-    /// Every place for the shape, the best first.
-    pub fn best_first(&mut self, shape: &Shape) -> impl Iterator<Item = Spot> {
+    /// Every row that has room for the shape, the best first, and the score of each; with the board to look at meanwhile.
+    pub fn best_first(&mut self, shape: &Shape) -> (&Board, impl Iterator<Item = (usize, u32)>) {
         let at = self.caught_up(shape);
         let board = &*self;
-        let rows = board.rankings[at].ranking.best_first();
-        rows.map(move |row| board.spot(row, shape))
+        let rows = board.rankings[at]
+            .ranking
+            .best_first(|row| board.rows[row].node);
+        (board, rows.map(|(row, rank)| (row, rank >> TIE_BITS)))
+    }
+
+    /// Which GPUs of a row the shape would get, were these its rooms, and what that would cost in scores.
+    pub fn choose(&self, row: usize, rooms: &[GpuRoom], shape: &Shape) -> Option<(Vec<u16>, i64)> {
+        let (row, kind) = (&self.rows[row], usize::from(self.rows[row].kind));
+        let (vram_mib, waste) = (self.kinds[kind].vram_mib, self.wastes.get(kind));
+        let (gpus, shares) = (of_row(&self.gpus, row), of_row(&self.shares, row));
+        let chosen = choose::gpus(row, rooms, shares, vram_mib, shape, waste)?;
+        let cost = choose::cost(row, gpus, vram_mib, shape, waste, &chosen);
+        let cost = if waste.is_some() { cost >> STEP_BITS } else { cost };
+        Some((chosen, cost))
+    }
+
+    /// The GPUs of a row that nobody has anything of, were these its rooms, if they are large enough.
+    pub fn whole(&self, row: usize, rooms: &[GpuRoom], shape: &Shape) -> Vec<usize> {
+        let vram_mib = self.kinds[usize::from(self.rows[row].kind)].vram_mib;
+        let whole = |at: &usize| rooms[*at].is_whole(vram_mib) && rooms[*at].fits(shape);
+        (0..rooms.len()).filter(whole).collect()
+    }
+
+    /// A difference of scores that is next to none: a thirtieth of a GPU.
+    pub fn nearly(&self) -> u32 {
+        if self.wastes.is_empty() { 64 } else { 2 }
     }
 
     fn spot(&self, row: usize, shape: &Shape) -> Spot {
@@ -391,6 +499,13 @@ impl Board {
             gpus: gpus.expect("INVARIANT: only rows that fit are ranked"),
         }
     }
+}
+
+/// The logarithm in steps of a sixty-fourth.
+fn fine_log(number: u64) -> u32 {
+    let number = number + 64;
+    let bits = number.ilog2();
+    (bits - 6) * 64 + (number >> (bits - 6)) as u32 - 64
 }
 
 /// What a row has of something kept for each GPU.

@@ -6,13 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use super::allocation::{Allocation, Slice};
 use super::hardware::Hardware;
+use super::index::{Index, Memo};
+use super::label::Labels;
+use super::seen::Seen;
 use crate::id::{AllocationId, GpuId, NodeId};
 use crate::name;
 use crate::refusal::Refusal;
 use crate::tenancy::key::Digest;
 use crate::time::Time;
 use crate::workload::image::{ImageDigest, ImageName};
-use crate::workload::spec::Isolation;
+use crate::workload::spec::{Demand, Isolation};
 
 /// The most images a node tells of; older ones may be there too.
 pub const MAX_IMAGES: usize = 100;
@@ -182,6 +185,9 @@ pub struct Node {
     pub volume_mib: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub used_volume_mib: u64,
+    /// What an operator said of it.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// The number of its last receipt that was taken note of.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub last_receipt: u64,
@@ -189,6 +195,68 @@ pub struct Node {
 }
 
 impl Node {
+    pub(crate) fn new(id: NodeId, name: &str, key: Digest, joined: Time) -> Node {
+        Node {
+            id,
+            name: name.into(),
+            joined,
+            status: NodeStatus::Up,
+            cordoned: false,
+            keys: vec![key],
+            images: Default::default(),
+            cpu_milli: 0,
+            memory_mib: 0,
+            used_cpu_milli: 0,
+            used_memory_mib: 0,
+            gpus: Vec::new(),
+            allocations: Default::default(),
+            volume_mib: 0,
+            used_volume_mib: 0,
+            labels: Labels::default(),
+            last_receipt: 0,
+            revision: 1,
+        }
+    }
+
+    /// Nothing, too, when it has less than is used.
+    pub fn free_cpu_milli(&self) -> u32 {
+        self.cpu_milli.saturating_sub(self.used_cpu_milli)
+    }
+
+    pub fn free_memory_mib(&self) -> u64 {
+        self.memory_mib.saturating_sub(self.used_memory_mib)
+    }
+
+    fn take_inventory(&mut self, inventory: &Inventory, gpus: &[GpuId]) {
+        self.cpu_milli = inventory.cpu_milli;
+        self.memory_mib = inventory.memory_mib;
+        self.volume_mib = inventory.volume_mib;
+        self.images = inventory
+            .images
+            .iter()
+            .map(|image| image.as_str().into())
+            .collect();
+        self.gpus.iter_mut().for_each(|gpu| gpu.present = false);
+        for (facts, &gpu) in inventory.gpus.iter().zip(gpus) {
+            match self.gpus.iter_mut().find(|known| known.id == gpu) {
+                Some(known) => {
+                    known.facts.clone_from(facts);
+                    known.present = true;
+                }
+                None => self.gpus.push(Gpu {
+                    id: gpu,
+                    facts: facts.clone(),
+                    used_vram_mib: 0,
+                    used_permille: 0,
+                    holders: vec![],
+                    present: true,
+                    quarantine: None,
+                }),
+            }
+        }
+        self.gpus.retain(Gpu::is_known);
+    }
+
     pub fn gpu(&self, id: GpuId) -> Option<&Gpu> {
         self.gpus.iter().find(|gpu| gpu.id == id)
     }
@@ -234,13 +302,78 @@ impl Node {
 }
 
 /// All nodes and living allocations.
+///
+/// INVARIANT: whatever changes a node tells the index, so nobody but these methods can.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Fleet {
-    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    nodes: BTreeMap<NodeId, Node>,
     pub(crate) allocations: BTreeMap<AllocationId, Allocation>,
+    #[serde(default)]
+    seen: Seen,
+    #[serde(skip)]
+    index: Index,
 }
 
 impl Fleet {
+    pub(super) fn seen(&self) -> &Seen {
+        &self.seen
+    }
+
+    pub(super) fn index(&self) -> impl std::ops::DerefMut<Target = Memo> + '_ {
+        self.index.of(self)
+    }
+
+    /// Restores what a snapshot leaves out, and what one of an older version did not know.
+    pub(crate) fn rebuild_index(&mut self) {
+        let facts = self.nodes.values().flat_map(|node| &node.gpus);
+        self.seen.note_gpus(facts.map(|gpu| &gpu.facts), &self.nodes);
+        self.index.forget();
+    }
+
+    /// Takes note of what a submitted job asks for.
+    pub(crate) fn note_ask(&mut self, demand: &Demand) {
+        self.seen.note_ask(demand, self.nodes.len());
+    }
+
+    pub(crate) fn join(&mut self, node: Node) {
+        self.index.changed(node.id);
+        self.nodes.insert(node.id, node);
+    }
+
+    pub(crate) fn remove(&mut self, id: NodeId) {
+        self.index.changed(id);
+        self.nodes.remove(&id);
+    }
+
+    pub(crate) fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
+        let node = self.node_mut(id);
+        change(node);
+        node.revision += 1;
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> &mut Node {
+        self.index.changed(id);
+        self.nodes
+            .get_mut(&id)
+            .expect("INVARIANT: events and allocations name known nodes")
+    }
+
+    pub(crate) fn inventory(&mut self, id: NodeId, inventory: &Inventory, gpus: &[GpuId]) {
+        // A device seen here is no longer on a lost node that had it: nothing runs there.
+        let lost = |other: &&mut Node| other.id != id && other.status == NodeStatus::Lost;
+        for other in self.nodes.values_mut().filter(lost) {
+            let before = other.gpus.len();
+            other
+                .gpus
+                .retain(|gpu| !inventory.gpus.iter().any(|facts| facts.uuid == gpu.facts.uuid));
+            if other.gpus.len() != before {
+                self.index.changed(other.id);
+            }
+        }
+        self.change_node(id, |node| node.take_inventory(inventory, gpus));
+        self.seen.note_gpus(inventory.gpus.iter(), &self.nodes);
+    }
+
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(&id)
     }
@@ -274,22 +407,8 @@ impl Fleet {
         })
     }
 
-    /// A fleet of this node alone.
-    pub(crate) fn alone(whole: &Fleet, node: &Node) -> Fleet {
-        let here = whole.allocations_on(node.id);
-        Fleet {
-            nodes: [(node.id, node.clone())].into(),
-            allocations: here
-                .map(|allocation| (allocation.id, allocation.clone()))
-                .collect(),
-        }
-    }
-
     pub(crate) fn take(&mut self, allocation: &Allocation) {
-        let node = self
-            .nodes
-            .get_mut(&allocation.node)
-            .expect("INVARIANT: allocations stand on known nodes");
+        let node = self.node_mut(allocation.node);
         node.used_cpu_milli += allocation.cpu_milli;
         node.used_memory_mib += allocation.memory_mib;
         node.allocations.insert(allocation.id);
@@ -318,6 +437,7 @@ impl Fleet {
             .allocations
             .get_mut(&id)
             .expect("INVARIANT: events name living allocations");
+        self.index.changed(allocation.node);
         let node = self
             .nodes
             .get_mut(&allocation.node)
@@ -348,10 +468,7 @@ impl Fleet {
             .allocations
             .remove(&id)
             .expect("INVARIANT: only living allocations end");
-        let node = self
-            .nodes
-            .get_mut(&allocation.node)
-            .expect("INVARIANT: allocations stand on known nodes");
+        let node = self.node_mut(allocation.node);
         node.used_cpu_milli -= allocation.cpu_milli;
         node.used_memory_mib -= allocation.memory_mib;
         node.allocations.remove(&id);

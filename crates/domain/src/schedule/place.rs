@@ -1,23 +1,40 @@
-//! Placement: which slices a job gets. Best fit: the node, and on it the GPUs, that leave the least over.
+//! Placement: which slices a job gets. The board says which node would waste the least; the walls around the job and
+//! its neighbours say whether it may.
 //!
-//! Pure: the same state gives the same placement. Nothing here looks at prices or quota.
+//! Pure: the same state gives the same placement. Nothing here looks at prices or quota. Places are looked for one at
+//! a time, as they are asked for: whoever admits the first looks at no second. Called by `pass.rs`.
 
+mod again;
+mod explain;
+mod fit;
 mod gang;
+mod link;
+mod member;
+mod row;
+mod wall;
 
 use std::borrow::Cow;
 
-use super::allocation::{Allocation, Slice};
-use super::fleet::{Gpu, GpuFacts, Node, NodeStatus};
-use super::part;
+use super::allocation::Slice;
+use super::board::shape::Shape;
+use super::fleet::{Node, NodeStatus};
+use super::index::Memo;
 use super::volume::VolumeNeeds;
-use crate::id::{NodeId, TenantId};
-use crate::refusal::{Code, Refusal};
+use crate::id::NodeId;
+use crate::refusal::Refusal;
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
 use crate::workload::image::ImageName;
 use crate::workload::spec::{Demand, Isolation, JobSpec};
 
+pub use again::has_room_again;
+pub use explain::{explain, refuse_beyond_fleet};
+pub(crate) use fit::vram_wanted;
 pub use gang::gang_places;
+use wall::Wall;
+
+/// So many places that are nearly as good are looked at for one that has the job's image, or quieter neighbours.
+const LOOK_MAX: usize = 64;
 
 /// Where a job would go.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,179 +61,195 @@ impl Place {
     }
 }
 
-/// What the tenants' policies ask of a device shared with others.
-struct Wall {
-    owner: ScopeId,
-    tenant: Option<TenantId>,
-    at_least: Isolation,
-    shares_guarded: bool,
-    /// VRAM of the whole job that policies allow.
-    vram_mib_at_most: u64,
-}
-
-impl Wall {
-    fn of(state: &State, owner: ScopeId, demand: &Demand) -> Wall {
-        Wall {
-            owner,
-            tenant: state.tree.tenant_of(owner),
-            at_least: at_least(state, owner, demand),
-            shares_guarded: consents(state, owner),
-            vram_mib_at_most: state
-                .tree
-                .chain(owner)
-                .filter_map(|scope| scope.policy.max_vram_mib_per_job)
-                .min()
-                .unwrap_or(u64::MAX),
-        }
-    }
-}
-
-/// The weakest level that policies and the job accept, of the job itself and of its neighbours.
-fn at_least(state: &State, owner: ScopeId, demand: &Demand) -> Isolation {
-    let policies = state
-        .tree
-        .chain(owner)
-        .filter_map(|scope| scope.policy.min_isolation);
-    policies.max().unwrap_or(Isolation::Guarded).max(demand.isolation)
-}
-
-/// The nearest word above on sharing devices with other tenants at `guarded`; silence means no.
-fn consents(state: &State, owner: ScopeId) -> bool {
-    state
-        .tree
-        .chain(owner)
-        .find_map(|scope| scope.policy.share_guarded)
-        .unwrap_or(false)
-}
-
-/// Whether every policy above accepts jobs of this other tenant on a device of ours.
-fn shares_with(state: &State, owner: ScopeId, other: Option<TenantId>) -> bool {
-    state.tree.chain(owner).all(|scope| {
-        let named = scope.policy.share_with.as_ref();
-        named.is_none_or(|tenants| other.is_some_and(|other| tenants.contains(&other)))
-    })
-}
-
-fn allows_class(state: &State, owner: ScopeId, class: &str) -> bool {
-    state.tree.chain(owner).all(|scope| {
-        scope
-            .policy
-            .classes
-            .as_ref()
-            .is_none_or(|classes| classes.contains(class))
-    })
-}
-
 /// Every place the job could go now, one for each GPU class, best first; or why there is none.
-pub fn places(
-    state: &State,
+pub fn places<'a>(
+    state: &'a State,
     owner: ScopeId,
-    spec: &JobSpec,
+    spec: &'a JobSpec,
     volumes: VolumeNeeds,
-) -> Result<Vec<Place>, Refusal> {
-    let demand = &spec.demand;
-    let wall = Wall::of(state, owner, demand);
-    let image = spec
-        .image
-        .as_deref()
-        .and_then(|image| Some(image.parse::<ImageName>().ok()?.key()));
-    // The whole fleet is looked at, so nothing is built for a node before it is the best of its class.
-    let mut best: Vec<Candidate<'_>> = Vec::new();
-    let mut classes: Vec<(&str, bool)> = Vec::new();
-    let mut fitting = Vec::new();
-    let takes_volumes = |node: &&Node| node.status == NodeStatus::Up && volumes.are_met_by(node);
-    for node in state.fleet.nodes().filter(takes_volumes) {
-        let cpu_left = node
-            .cpu_milli
-            .checked_sub(node.used_cpu_milli)
-            .and_then(|left| left.checked_sub(demand.cpu_milli));
-        let memory_left = node
-            .memory_mib
-            .checked_sub(node.used_memory_mib)
-            .and_then(|left| left.checked_sub(demand.memory_mib));
-        let (Some(cpu_left), Some(_)) = (cpu_left, memory_left) else {
-            continue;
+) -> Result<Places<'a>, Refusal> {
+    let search = Search::new(state, owner, spec, volumes);
+    match search.best(&[]) {
+        Some(first) => Ok(Places {
+            search,
+            given: Vec::new(),
+            first: Some(first),
+        }),
+        None => Err(search.none()),
+    }
+}
+
+/// See `places`.
+pub struct Places<'a> {
+    search: Search<'a>,
+    first: Option<Place>,
+    /// Classes that a place was given of.
+    given: Vec<Box<str>>,
+}
+
+impl Iterator for Places<'_> {
+    type Item = Place;
+
+    fn next(&mut self) -> Option<Place> {
+        let place = match self.first.take() {
+            Some(first) => first,
+            None if self.given.is_empty() => return None,
+            None => self.search.best(&self.given)?,
         };
-        let lacks_image = image.as_deref().is_some_and(|image| !node.images.contains(image));
-        if demand.gpus == 0 {
-            offer(
-                &mut best,
-                Candidate {
-                    left: u64::from(cpu_left),
-                    lacks_image,
-                    node,
-                    class: None,
-                },
-            );
-            continue;
-        }
-        let mut last = None;
-        for class in node
-            .gpus
-            .iter()
-            .map(|gpu| &*gpu.facts.class)
-            .filter(|class| demand.class.as_deref().is_none_or(|wanted| wanted == *class))
-        {
-            // GPUs of one class stand together on nearly every node; asking about a class again only costs time.
-            if last.replace(class) == Some(class) {
-                continue;
-            }
-            let known = classes
-                .iter()
-                .find(|(known, _)| *known == class)
-                .map(|(_, allowed)| *allowed);
-            let allowed = known.unwrap_or_else(|| {
-                classes.push((class, allows_class(state, owner, class)));
-                classes[classes.len() - 1].1
-            });
-            if !allowed {
-                continue;
-            }
-            if let Some(left) = fit(state, node, class, demand, &wall, &mut fitting) {
-                offer(
-                    &mut best,
-                    Candidate {
-                        left,
-                        lacks_image,
-                        node,
-                        class: Some(class),
-                    },
-                );
-            }
+        self.given.extend(place.class.clone());
+        Some(place)
+    }
+}
+
+/// A job that looks for a place.
+struct Search<'a> {
+    state: &'a State,
+    spec: &'a JobSpec,
+    demand: &'a Demand,
+    wall: Wall,
+    volumes: VolumeNeeds,
+    /// The image it would have to fetch where it is not.
+    image: Option<String>,
+    /// What it asks for, before anything about where.
+    asked: Shape,
+}
+
+impl<'a> Search<'a> {
+    fn new(state: &'a State, owner: ScopeId, spec: &'a JobSpec, volumes: VolumeNeeds) -> Search<'a> {
+        let demand = &spec.demand;
+        let image = spec.image.as_deref();
+        Search {
+            state,
+            spec,
+            demand,
+            wall: Wall::of(state, owner, demand),
+            volumes,
+            image: image.and_then(|image| Some(image.parse::<ImageName>().ok()?.key())),
+            asked: state.fleet.seen().shape(demand),
         }
     }
-    if best.is_empty() {
-        return Err(volumes.explain(state).unwrap_or_else(|| none_now(state, demand)));
+
+    fn none(&self) -> Refusal {
+        let for_volumes = self.volumes.explain(self.state);
+        for_volumes.unwrap_or_else(|| explain::none_now(self.state, self.demand))
     }
-    best.sort_by_key(|candidate| (candidate.rank(), candidate.node.id));
-    let places = best.iter().filter_map(|candidate| match candidate.class {
-        None => Some(on_cpu(candidate.node)),
-        Some(class) => on_node(state, candidate.node, class, demand, &wall),
-    });
-    Ok(places.collect())
-}
 
-struct Candidate<'a> {
-    /// What would be left over; less is better.
-    left: u64,
-    /// The job's image would have to be fetched; decides only between places that are equal otherwise.
-    lacks_image: bool,
-    node: &'a Node,
-    class: Option<&'a str>,
-}
-
-impl Candidate<'_> {
-    fn rank(&self) -> (u64, bool) {
-        (self.left, self.lacks_image)
+    /// The best place with GPUs of none of the classes that were `given` already.
+    fn best(&self, given: &[Box<str>]) -> Option<Place> {
+        if let Some(node) = self.volumes.node() {
+            return self.tightest([self.state.fleet.node(node)?].into_iter(), given);
+        }
+        let mut index = self.state.fleet.index();
+        self.on_board(&mut index, given).or_else(|| {
+            // CPU is on the board for every node.
+            let odd = index.odd.iter().filter(|_| self.demand.gpus > 0);
+            let nodes = odd.filter_map(|id| self.state.fleet.node(*id));
+            self.tightest(nodes, given)
+        })
     }
-}
 
-/// Keeps the tightest place of each class.
-fn offer<'a>(best: &mut Vec<Candidate<'a>>, candidate: Candidate<'a>) {
-    match best.iter_mut().find(|known| known.class == candidate.class) {
-        Some(known) if candidate.rank() < known.rank() => *known = candidate,
-        Some(_) => {}
-        None => best.push(candidate),
+    /// Pools to look into, in turn: what is the tenant's alone goes first.
+    fn shapes(&self, index: &Memo, given: &[Box<str>]) -> impl Iterator<Item = Shape> + use<> {
+        let seen = self.state.fleet.seen();
+        let classes = if self.demand.gpus > 0 {
+            seen.classes(|make| self.takes(&make.class, &make.model, given) && wall::could_give(make, self.demand, &self.wall))
+        } else {
+            self.asked.classes
+        };
+        let region = self.demand.region.as_deref().map_or(0, |region| index.region(region));
+        let own = self.wall.tenant.and_then(|tenant| index.pool(tenant));
+        let asked = self.asked;
+        own.into_iter().chain([0]).map(move |pool| Shape {
+            classes,
+            region,
+            pool,
+            ..asked
+        })
+    }
+
+    fn takes(&self, class: &str, model: &str, given: &[Box<str>]) -> bool {
+        self.demand.takes(class, model)
+            && !given.iter().any(|known| **known == *class)
+            && wall::allows_class(self.state, self.wall.owner, class)
+    }
+
+    /// Whether the node would do but for its GPUs.
+    fn node_will_do(&self, node: &Node) -> bool {
+        node.status == NodeStatus::Up
+            && node.labels.admit(self.wall.tenant, self.demand.region.as_deref())
+            && self.volumes.are_met_by(node)
+            && self.demand.cpu_milli <= node.free_cpu_milli()
+            && self.demand.memory_mib <= node.free_memory_mib()
+    }
+
+    fn lacks_image(&self, node: &Node) -> bool {
+        self.image
+            .as_deref()
+            .is_some_and(|image| !node.images.contains(image))
+    }
+
+    fn on_board(&self, index: &mut Memo, given: &[Box<str>]) -> Option<Place> {
+        for shape in self.shapes(index, given) {
+            let ranked = self.state.fleet.seen().ranked_as(&self.asked, &shape);
+            let (board, rows) = index.board.best_first(&ranked);
+            let nearly = board.nearly();
+            let mut best: Option<(row::Found, u32)> = None;
+            let mut looked = 0;
+            for (row, score) in rows {
+                if let Some((_, first)) = best {
+                    looked += 1;
+                    if looked > LOOK_MAX || score + nearly < first {
+                        break;
+                    }
+                }
+                let Some(found) = self.at_row(board, row, index.nodes[row], &shape, given) else {
+                    continue;
+                };
+                match &mut best {
+                    _ if found.is_ideal() => return Some(found.place),
+                    None => best = Some((found, score)),
+                    Some((known, first)) if found.is_better_than(known, score == *first) => *known = found,
+                    Some(_) => {}
+                }
+            }
+            if let Some((found, _)) = best {
+                return Some(found.place);
+            }
+        }
+        None
+    }
+
+    /// The tightest place on these nodes, looked at one by one.
+    fn tightest<'n>(&self, nodes: impl Iterator<Item = &'n Node>, given: &[Box<str>]) -> Option<Place> {
+        let mut best: Option<((bool, u64, bool, NodeId), Place)> = None;
+        for node in nodes.filter(|node| self.node_will_do(node)) {
+            let foreign = node.labels.dedicated.is_none();
+            let mut offer = |left: u64, place: Place| {
+                let rank = (foreign, left, self.lacks_image(node), node.id);
+                if best.as_ref().is_none_or(|(known, _)| rank < *known) {
+                    best = Some((rank, place));
+                }
+            };
+            if self.demand.gpus == 0 {
+                if given.is_empty() {
+                    offer(node.free_cpu_milli().into(), on_cpu(node));
+                }
+                continue;
+            }
+            let mut asked: Vec<&str> = Vec::new();
+            for gpu in &node.gpus {
+                let class = &*gpu.facts.class;
+                if asked.contains(&class) || !self.takes(class, &gpu.facts.model, given) {
+                    continue;
+                }
+                asked.push(class);
+                let place = fit::on_node(self.state, node, class, self.demand, &self.wall);
+                if let Some((left, place)) = place {
+                    offer(left, place);
+                }
+            }
+        }
+        best.map(|(_, place)| place)
     }
 }
 
@@ -228,347 +261,4 @@ fn on_cpu(node: &Node) -> Place {
         isolation: Isolation::Guarded,
         isolation_why: "no device is given; CPU, memory and time are limited by the node's kernel".into(),
     }
-}
-
-/// VRAM a demand takes of this GPU: a whole one comes with all of it.
-pub(crate) fn vram_wanted(gpu: &Gpu, demand: &Demand) -> u64 {
-    if demand.compute_permille == 1000 {
-        gpu.facts.vram_mib
-    } else {
-        demand.vram_mib
-    }
-}
-
-/// The slice of this GPU that the demand would get now, by room alone.
-fn sliced(state: &State, gpu: &Gpu, demand: &Demand, wall: &Wall) -> Option<Slice> {
-    if !gpu.present || gpu.quarantine.is_some() {
-        return None;
-    }
-    let slice = if offered_now(state, gpu, demand, wall)? == Isolation::Partition {
-        let chosen = part::choose(state, gpu, demand)?;
-        Slice {
-            gpu: gpu.id,
-            vram_mib: chosen.memory_mib,
-            compute_permille: chosen.compute_permille,
-            part: Some(chosen.choice),
-        }
-    } else {
-        Slice {
-            gpu: gpu.id,
-            vram_mib: vram_wanted(gpu, demand),
-            compute_permille: demand.compute_permille,
-            part: None,
-        }
-    };
-    left(gpu, &slice, demand).map(|_| slice)
-}
-
-/// What would be left of the GPU beside the slice, if it has room for it.
-fn left(gpu: &Gpu, slice: &Slice, demand: &Demand) -> Option<u64> {
-    let share = (1000 - gpu.used_permille).checked_sub(slice.compute_permille.into())?;
-    let free = gpu.facts.vram_mib.saturating_sub(gpu.used_vram_mib);
-    let vram = free.checked_sub(slice.vram_mib.max(demand.vram_mib))?;
-    Some(vram * 1000 / gpu.facts.vram_mib + u64::from(share))
-}
-
-fn allows_vram(slice: &Slice, demand: &Demand, wall: &Wall) -> bool {
-    slice.vram_mib.saturating_mul(demand.gpus_total()) <= wall.vram_mib_at_most
-}
-
-/// The tightest GPUs of the class on this node, as (what is left, which), if there are enough; and what is left in all.
-fn fit(
-    state: &State,
-    node: &Node,
-    class: &str,
-    demand: &Demand,
-    wall: &Wall,
-    fitting: &mut Vec<(u64, usize)>,
-) -> Option<u64> {
-    fitting.clear();
-    for (which, gpu) in node.gpus.iter().enumerate() {
-        if *gpu.facts.class != *class {
-            continue;
-        }
-        let Some(slice) = sliced(state, gpu, demand, wall) else {
-            continue;
-        };
-        if let Some(left) = left(gpu, &slice, demand)
-            && allows_vram(&slice, demand, wall)
-            && level(state, gpu, demand, wall).is_some()
-        {
-            fitting.push((left, which));
-        }
-    }
-    let wanted = demand.gpus as usize;
-    if fitting.len() < wanted {
-        return None;
-    }
-    fitting.sort_unstable_by_key(|(left, which)| (*left, node.gpus[*which].id));
-    fitting.truncate(wanted);
-    Some(fitting.iter().map(|(left, _)| left).sum())
-}
-
-fn on_node(state: &State, node: &Node, class: &str, demand: &Demand, wall: &Wall) -> Option<Place> {
-    let mut fitting = Vec::new();
-    fit(state, node, class, demand, wall, &mut fitting)?;
-    let gpus = || fitting.iter().map(|&(_, which)| &node.gpus[which]);
-    let (isolation, why) = gpus()
-        .filter_map(|gpu| level(state, gpu, demand, wall))
-        .min_by_key(|(level, _)| *level)?;
-    let slices: Vec<Slice> = gpus()
-        .map(|gpu| sliced(state, gpu, demand, wall))
-        .collect::<Option<_>>()?;
-    let kinds: Vec<&str> = slices
-        .iter()
-        .filter_map(|slice| Some(slice.part.as_ref()?.profile.as_str()))
-        .collect();
-    Some(Place {
-        node: node.id,
-        class: Some(class.into()),
-        isolation,
-        isolation_why: if kinds.is_empty() {
-            why.into()
-        } else {
-            format!("{}: {why}", kinds.join(", "))
-        },
-        slices,
-    })
-}
-
-/// The strongest level at which the device could give the demand. A device that also gives shares is cut for whom
-/// nothing weaker will do, and for the others once it is `parted`.
-fn offered(facts: &GpuFacts, demand: &Demand, at_least: Isolation, parted: bool) -> Option<Isolation> {
-    let has = |level| facts.isolation.contains_key(&level);
-    let shares = has(Isolation::Fenced) || has(Isolation::Guarded);
-    let cuts = (at_least == Isolation::Partition || !shares || parted) && part::could(facts, demand);
-    if cuts && part::wants_part(demand) {
-        return Some(Isolation::Partition);
-    }
-    let gives = |level: &Isolation| match level {
-        Isolation::Exclusive => demand.compute_permille == 1000 && !parted,
-        Isolation::Partition => cuts,
-        Isolation::Fenced | Isolation::Guarded => !parted,
-    };
-    facts.isolation.keys().rev().copied().find(gives)
-}
-
-fn offered_now(state: &State, gpu: &Gpu, demand: &Demand, wall: &Wall) -> Option<Isolation> {
-    let parted = part::is_cut(&gpu.facts) && part::is_parted(state, gpu);
-    offered(&gpu.facts, demand, wall.at_least, parted)
-}
-
-/// The strongest level this GPU gives the demand, if it satisfies everybody on it.
-fn level<'a>(state: &State, gpu: &'a Gpu, demand: &Demand, wall: &Wall) -> Option<(Isolation, &'a str)> {
-    let level = offered_now(state, gpu, demand, wall)?;
-    let why = gpu.facts.isolation.get(&level)?;
-    let one_tenant = gpu
-        .facts
-        .hardware
-        .as_ref()
-        .is_some_and(|hardware| hardware.one_tenant);
-    // A program is under the service of one such device only.
-    if one_tenant && level == Isolation::Guarded && demand.gpus > 1 {
-        return None;
-    }
-    let neighbours_agree = gpu.holders.iter().all(|holder| {
-        let neighbour = &state.fleet.allocations[holder];
-        let Some(job) = state.jobs.get(&neighbour.job) else {
-            return false;
-        };
-        let owner = ScopeId::User(job.owner);
-        let strong_enough =
-            neighbour.isolation >= wall.at_least && level >= at_least(state, owner, &job.spec.demand);
-        let tenant = state.tree.tenant_of(owner);
-        let accept = shares_with(state, wall.owner, tenant) && shares_with(state, owner, wall.tenant);
-        let agree = (level >= Isolation::Fenced && neighbour.isolation >= Isolation::Fenced)
-            || (!one_tenant && wall.shares_guarded && consents(state, owner));
-        strong_enough && (tenant == wall.tenant || accept && agree)
-    });
-    (level >= wall.at_least && neighbours_agree).then_some((level, why.as_str()))
-}
-
-/// The class of the GPUs that a paused allocation had, if all of them have room for it again.
-pub fn has_room_again<'a>(
-    state: &'a State,
-    owner: ScopeId,
-    demand: &Demand,
-    allocation: &Allocation,
-) -> Result<&'a str, Refusal> {
-    let wall = Wall::of(state, owner, demand);
-    let node = state.fleet.node(allocation.node).ok_or_else(Refusal::not_found)?;
-    if node.status == NodeStatus::Lost {
-        return Err(none_now(state, demand));
-    }
-    let mut class = None;
-    for slice in &allocation.slices {
-        let gpu = node
-            .gpu(slice.gpu)
-            .filter(|gpu| gpu.present && gpu.quarantine.is_none());
-        let Some(gpu) = gpu else {
-            return Err(Refusal::new(
-                Code::NoCapacity,
-                format!("a GPU it had on {} takes no work now", node.name),
-            )
-            .hint("it resumes when the GPU is back in service; or stop it and submit it anew"));
-        };
-        if left(gpu, slice, demand).is_none() {
-            return Err(Refusal::new(
-                Code::NoCapacity,
-                format!("the GPU it had on {} has no room for it now", node.name),
-            )
-            .hint("it resumes when jobs there end"));
-        }
-        if level(state, gpu, demand, &wall).is_none_or(|(level, _)| level < allocation.isolation) {
-            return Err(Refusal::new(
-                Code::NotShared,
-                format!(
-                    "those now on the GPU it had on {} and this job's tenant have not agreed to share it",
-                    node.name
-                ),
-            )
-            .hint("it resumes when jobs there end"));
-        }
-        class = Some(&*gpu.facts.class);
-    }
-    class.ok_or_else(Refusal::not_found)
-}
-
-/// Whether the fleet, empty, could hold the demand's members; an empty fleet might grow.
-pub fn refuse_beyond_fleet(state: &State, demand: &Demand, volumes: VolumeNeeds) -> Result<(), Refusal> {
-    let mut nodes = state.fleet.nodes().filter(|node| node.cpu_milli > 0).peekable();
-    if nodes.peek().is_none() {
-        return Ok(());
-    }
-    let fits = |node: &Node| {
-        let gpus = node.gpus.iter().filter(|gpu| could_hold(gpu, demand));
-        demand.cpu_milli <= node.cpu_milli
-            && demand.memory_mib <= node.memory_mib
-            && gpus.count() >= demand.gpus as usize
-    };
-    if nodes.any(|node| volumes.could_be_met_by(node) && fits(node)) {
-        return gang::refuse_beyond_fleet(state, demand, volumes);
-    }
-    if let Some(refusal) = volumes.refuse_beyond_fleet(state, fits) {
-        return Err(refusal);
-    }
-    Err(Refusal::new(
-        Code::ExceedsFleet,
-        format!("no node has {} together", words(demand)),
-    )
-    .field("/demand")
-    .hint("ask for less, or for another class; `tenure node list` shows what there is"))
-}
-
-/// Whether the device, empty, could hold one slice of the demand.
-fn could_hold(gpu: &Gpu, demand: &Demand) -> bool {
-    let level = offered(&gpu.facts, demand, demand.isolation, false);
-    let of_class = demand
-        .class
-        .as_deref()
-        .is_none_or(|class| class == &*gpu.facts.class);
-    level.is_some_and(|level| level >= demand.isolation) && demand.vram_mib <= gpu.facts.vram_mib && of_class
-}
-
-/// Why a job finds no place now: no room, or room behind a wall.
-pub fn explain(state: &State, owner: ScopeId, spec: &JobSpec, volumes: VolumeNeeds) -> Refusal {
-    let demand = &spec.demand;
-    if demand.nodes > 1
-        && let Err(refusal) = gang_places(state, owner, spec, volumes, demand.nodes)
-    {
-        return refusal;
-    }
-    let wall = Wall::of(state, owner, demand);
-    let wanted = |gpu: &&Gpu| {
-        let of_class = demand
-            .class
-            .as_deref()
-            .is_none_or(|class| class == &*gpu.facts.class);
-        of_class && sliced(state, gpu, demand, &wall).is_some()
-    };
-    let roomy = state.fleet.nodes().find(|node| {
-        node.status == NodeStatus::Up
-            && volumes.are_met_by(node)
-            && node.used_cpu_milli.saturating_add(demand.cpu_milli) <= node.cpu_milli
-            && node.used_memory_mib.saturating_add(demand.memory_mib) <= node.memory_mib
-            && node.gpus.iter().filter(wanted).count() >= demand.gpus as usize
-    });
-    let behind = roomy
-        .into_iter()
-        .flat_map(|node| node.gpus.iter().filter(wanted).map(move |gpu| (node, gpu)))
-        .find_map(|(node, gpu)| {
-            behind_wall(state, owner, gpu, demand, &wall).map(|(why, hint)| {
-                let class = &gpu.facts.class;
-                let sentence = format!("there is room on a GPU of {} ({class}), but {why}", node.name);
-                Refusal::new(Code::NotShared, sentence).hint(hint)
-            })
-        });
-    behind.unwrap_or_else(|| none_now(state, demand))
-}
-
-/// What keeps the demand from a GPU that has room for it, and what would change that.
-fn behind_wall(
-    state: &State,
-    owner: ScopeId,
-    gpu: &Gpu,
-    demand: &Demand,
-    wall: &Wall,
-) -> Option<(String, &'static str)> {
-    if !allows_class(state, owner, &gpu.facts.class) {
-        let why = "a policy above does not allow that class".to_owned();
-        return Some((
-            why,
-            "it starts when an allowed class is free, or when the policy is widened",
-        ));
-    }
-    let slice = sliced(state, gpu, demand, wall)?;
-    if !allows_vram(&slice, demand, wall) {
-        let why = format!(
-            "whole it has more VRAM than the {} MiB allowed per job",
-            wall.vram_mib_at_most
-        );
-        return Some((why, "ask for a part of a GPU, or have the policy widened"));
-    }
-    if level(state, gpu, demand, wall).is_some() {
-        return None;
-    }
-    if offered_now(state, gpu, demand, wall).is_none_or(|given| given < wall.at_least) {
-        let why = format!(
-            "it cannot be given at {}, which is asked for",
-            wall.at_least.as_str()
-        );
-        return Some((why, "ask for a weaker isolation, or for a whole GPU"));
-    }
-    let why = "the tenants on it and this one have not agreed to share a device at that isolation".to_owned();
-    Some((
-        why,
-        "it starts when a GPU without such neighbours is free, or when both tenants accept one another (`share_guarded`, `share_with`)",
-    ))
-}
-
-fn none_now(state: &State, demand: &Demand) -> Refusal {
-    if state.fleet.nodes().all(|node| node.status != NodeStatus::Up) {
-        return Refusal::new(Code::NoNodes, "no node is up").hint("it starts when a node joins or returns");
-    }
-    Refusal::new(
-        Code::NoCapacity,
-        format!("no node has {} free now", words(demand)),
-    )
-    .hint("it starts when running jobs end, or when a node joins")
-}
-
-fn words(demand: &Demand) -> String {
-    let mut words = format!(
-        "{}.{:03} CPU and {} MiB memory",
-        demand.cpu_milli / 1000,
-        demand.cpu_milli % 1000,
-        demand.memory_mib
-    );
-    if demand.gpus > 0 {
-        let class = demand.class.as_deref().unwrap_or("any class");
-        words = format!(
-            "{} × {} ‰ of a GPU ({class}) with {} MiB VRAM, {words}",
-            demand.gpus, demand.compute_permille, demand.vram_mib
-        );
-    }
-    words
 }

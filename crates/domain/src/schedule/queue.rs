@@ -24,6 +24,7 @@ pub struct Need {
 }
 
 type Sizes<'a> = (u32, u16, u64, Option<&'a str>, u32, u64, Isolation, bool, u32);
+type WhereTo<'a> = (Option<&'a str>, Option<&'a str>);
 type Terms<'a> = (Kind, Option<&'a str>, u64, u32);
 
 impl Need {
@@ -40,7 +41,7 @@ impl Need {
     }
 
     // Both are taken apart field by field, so that whoever adds one says here whether it matters.
-    fn key(&self) -> (Sizes<'_>, Terms<'_>, Option<JobId>) {
+    fn key(&self) -> (Sizes<'_>, WhereTo<'_>, Terms<'_>, Option<JobId>) {
         let JobSpec {
             name: _,
             kind,
@@ -70,6 +71,8 @@ impl Need {
             isolation,
             capped,
             nodes,
+            model,
+            region,
         } = demand;
         let sizes = (
             *gpus,
@@ -82,7 +85,9 @@ impl Need {
             *capped,
             *nodes,
         );
-        (sizes, (*kind, sku.as_deref(), *run_time_s, *grace_s), self.alone)
+        let where_to = (model.as_deref(), region.as_deref());
+        let terms = (*kind, sku.as_deref(), *run_time_s, *grace_s);
+        (sizes, where_to, terms, self.alone)
     }
 }
 

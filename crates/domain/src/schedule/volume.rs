@@ -33,9 +33,13 @@ impl VolumeNeeds {
         Ok(needs)
     }
 
-    /// Whether they hold all members of a job on one node.
-    pub(super) fn are_any(&self) -> bool {
-        self.bound.is_some() || self.fresh_mib > 0
+    /// The node they are on already.
+    pub(super) fn node(&self) -> Option<NodeId> {
+        self.bound.map(|(node, _)| node)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        *self == VolumeNeeds::default()
     }
 
     /// The node has them, and room for the new ones now.

@@ -10,7 +10,7 @@ use crate::audit::habit::WorkloadKey;
 use crate::event::{Charge, Event};
 use crate::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
 use crate::schedule::allocation::{Allocation, Slice};
-use crate::schedule::fleet::{Gpu, Inventory, Node, NodeStatus};
+use crate::schedule::fleet::{Node, NodeStatus};
 use crate::storage::volume::{Volume, amounts};
 use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::{Scope, ScopeId};
@@ -109,7 +109,7 @@ impl State {
                     .volumes
                     .change(*volume, |volume| volume.node = Some(*node))
                     .size_mib;
-                self.change_node(*node, |node| node.used_volume_mib += size_mib);
+                self.fleet.change_node(*node, |node| node.used_volume_mib += size_mib);
             }
             Event::VolumeGrown {
                 volume,
@@ -122,7 +122,7 @@ impl State {
                     volume.size_mib = *size_mib;
                 });
                 if let Some(node) = grown.node {
-                    self.change_node(node, |node| node.used_volume_mib += more);
+                    self.fleet.change_node(node, |node| node.used_volume_mib += more);
                 }
                 self.hold_volume(*scope, more);
             }
@@ -132,7 +132,7 @@ impl State {
             }
             Event::VolumeErased { volume, node, .. } => {
                 let size_mib = self.volumes.forget(*volume).size_mib;
-                self.change_node(*node, |node| node.used_volume_mib -= size_mib);
+                self.fleet.change_node(*node, |node| node.used_volume_mib -= size_mib);
             }
             Event::AccessRefused { .. } => {}
             Event::PricesSet { prices } => self.prices = prices.clone(),
@@ -166,38 +166,42 @@ impl State {
             } => {
                 self.saw_id(node.0);
                 self.join_tokens.remove(token);
-                self.fleet.nodes.insert(*node, new_node(*node, name, *key, at));
+                self.fleet.join(Node::new(*node, name, *key, at));
             }
             Event::NodeInventoried {
                 node,
                 inventory,
                 gpus,
-            } => self.inventory(*node, inventory, gpus),
-            Event::NodeLost { node } => self.change_node(*node, |node| node.status = NodeStatus::Lost),
-            Event::NodeReturned { node } => self.change_node(*node, |node| {
+            } => {
+                gpus.iter().for_each(|gpu| self.saw_id(gpu.0));
+                self.fleet.inventory(*node, inventory, gpus);
+            }
+            Event::NodeLabelled { node, labels } => self
+                .fleet
+                .change_node(*node, |node| node.labels = labels.clone()),
+            Event::NodeLost { node } => self.fleet.change_node(*node, |node| node.status = NodeStatus::Lost),
+            Event::NodeReturned { node } => self.fleet.change_node(*node, |node| {
                 node.status = if node.cordoned {
                     NodeStatus::Cordoned
                 } else {
                     NodeStatus::Up
                 };
             }),
-            Event::NodeCordoned { node } => self.change_node(*node, |node| {
+            Event::NodeCordoned { node } => self.fleet.change_node(*node, |node| {
                 node.status = NodeStatus::Cordoned;
                 node.cordoned = true;
             }),
-            Event::NodeUncordoned { node } => self.change_node(*node, |node| {
+            Event::NodeUncordoned { node } => self.fleet.change_node(*node, |node| {
                 node.status = NodeStatus::Up;
                 node.cordoned = false;
             }),
-            Event::NodeKeyAdded { node, key } => self.change_node(*node, |node| node.keys.push(*key)),
+            Event::NodeKeyAdded { node, key } => self.fleet.change_node(*node, |node| node.keys.push(*key)),
             Event::NodeKeyRevoked { node, key } => {
-                self.change_node(*node, |node| node.keys.retain(|known| known != key))
+                self.fleet.change_node(*node, |node| node.keys.retain(|known| known != key))
             }
-            Event::NodeRemoved { node } => {
-                self.fleet.nodes.remove(node);
-            }
+            Event::NodeRemoved { node } => self.fleet.remove(*node),
             Event::DeviceScrubbed { node, receipt, .. } => {
-                self.change_node(*node, |node| node.last_receipt = receipt.number)
+                self.fleet.change_node(*node, |node| node.last_receipt = receipt.number)
             }
             Event::GpuQuarantined { node, gpu, why } => {
                 self.quarantine(*node, *gpu, Some(why.as_str().into()))
@@ -294,21 +298,11 @@ impl State {
     }
 
     fn quarantine(&mut self, node: NodeId, gpu: GpuId, why: Option<Box<str>>) {
-        self.change_node(node, |node| {
+        self.fleet.change_node(node, |node| {
             if let Some(gpu) = node.gpus.iter_mut().find(|known| known.id == gpu) {
                 gpu.quarantine = why;
             }
         });
-    }
-
-    fn change_node(&mut self, node: NodeId, change: impl FnOnce(&mut Node)) {
-        let node = self
-            .fleet
-            .nodes
-            .get_mut(&node)
-            .expect("INVARIANT: events name known nodes");
-        change(node);
-        node.revision += 1;
     }
 
     fn change_job(&mut self, at: Time, id: JobId, phase: Phase, change: impl FnOnce(&mut Job)) {
@@ -414,54 +408,6 @@ impl State {
         }
     }
 
-    fn inventory(&mut self, id: NodeId, inventory: &Inventory, gpus: &[GpuId]) {
-        gpus.iter().for_each(|gpu| self.last_id = self.last_id.max(gpu.0));
-        // A device seen here is no longer on a lost node that had it: nothing runs there.
-        for other in self
-            .fleet
-            .nodes
-            .values_mut()
-            .filter(|other| other.id != id && other.status == NodeStatus::Lost)
-        {
-            other
-                .gpus
-                .retain(|gpu| !inventory.gpus.iter().any(|facts| facts.uuid == gpu.facts.uuid));
-        }
-        let node = self
-            .fleet
-            .nodes
-            .get_mut(&id)
-            .expect("INVARIANT: events name known nodes");
-        node.cpu_milli = inventory.cpu_milli;
-        node.memory_mib = inventory.memory_mib;
-        node.volume_mib = inventory.volume_mib;
-        node.images = inventory
-            .images
-            .iter()
-            .map(|image| image.as_str().into())
-            .collect();
-        node.revision += 1;
-        node.gpus.iter_mut().for_each(|gpu| gpu.present = false);
-        for (facts, &gpu) in inventory.gpus.iter().zip(gpus) {
-            match node.gpus.iter_mut().find(|known| known.id == gpu) {
-                Some(known) => {
-                    known.facts.clone_from(facts);
-                    known.present = true;
-                }
-                None => node.gpus.push(Gpu {
-                    id: gpu,
-                    facts: facts.clone(),
-                    used_vram_mib: 0,
-                    used_permille: 0,
-                    holders: vec![],
-                    present: true,
-                    quarantine: None,
-                }),
-            }
-        }
-        node.gpus.retain(Gpu::is_known);
-    }
-
     fn hold_volume(&mut self, scope: ScopeId, size_mib: u64) {
         let held = amounts(size_mib);
         self.tree.for_chain(scope, |scope| scope.used.add(&held));
@@ -472,6 +418,7 @@ impl State {
         self.volumes.add_job(id, volumes);
         let tenant = self.tree.tenant_of(ScopeId::User(owner));
         let alike = tenant.map(|tenant| self.history.submitted(tenant, spec.demand.gpus, at));
+        self.fleet.note_ask(&spec.demand);
         let job = Job {
             id,
             owner,
@@ -752,28 +699,6 @@ fn longer_ms(members: &mut [Member], charge: &Charge) -> u64 {
         member.ran_ms = charge.to_ms;
     }
     longest(members) - before
-}
-
-fn new_node(id: NodeId, name: &str, key: crate::tenancy::key::Digest, joined: Time) -> Node {
-    Node {
-        id,
-        name: name.into(),
-        joined,
-        status: NodeStatus::Up,
-        cordoned: false,
-        keys: vec![key],
-        images: Default::default(),
-        cpu_milli: 0,
-        memory_mib: 0,
-        used_cpu_milli: 0,
-        used_memory_mib: 0,
-        gpus: Vec::new(),
-        allocations: Default::default(),
-        volume_mib: 0,
-        used_volume_mib: 0,
-        last_receipt: 0,
-        revision: 1,
-    }
 }
 
 fn scope_number(scope: ScopeId) -> u64 {

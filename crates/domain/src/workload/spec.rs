@@ -66,6 +66,14 @@ pub struct Demand {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub class: Option<Box<str>>,
+    /// Only GPUs of this model, in the vendor's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub model: Option<Box<str>>,
+    /// Only nodes of this region.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub region: Option<Box<str>>,
     pub cpu_milli: u32,
     pub memory_mib: u64,
     /// The weakest isolation the job accepts.
@@ -83,6 +91,8 @@ impl Default for Demand {
             compute_permille: 1000,
             vram_mib: 0,
             class: None,
+            model: None,
+            region: None,
             cpu_milli: 1000,
             memory_mib: 512,
             isolation: Isolation::Guarded,
@@ -99,6 +109,12 @@ impl Demand {
     /// GPUs of all members.
     pub fn gpus_total(&self) -> u64 {
         u64::from(self.nodes) * u64::from(self.gpus)
+    }
+
+    /// Whether GPUs of this class and model are what is asked for.
+    pub fn takes(&self, class: &str, model: &str) -> bool {
+        self.class.as_deref().is_none_or(|wanted| wanted == class)
+            && self.model.as_deref().is_none_or(|wanted| wanted == model)
     }
 
     /// VRAM of all members.
@@ -148,6 +164,12 @@ impl Demand {
                 "a GPU class without a GPU; ask for at least one",
             ));
         }
+        if self.gpus == 0 && self.model.is_some() {
+            return Err(Refusal::invalid(
+                "/demand/model",
+                "a GPU model without a GPU; ask for at least one",
+            ));
+        }
         if self.gpus == 0 && self.vram_mib > 0 {
             return Err(Refusal::invalid(
                 "/demand/vram_mib",
@@ -171,6 +193,12 @@ impl Demand {
         }
         if let Some(class) = &self.class {
             name::check(class, "/demand/class")?;
+        }
+        if let Some(model) = &self.model {
+            name::check_text(model, 200, "/demand/model")?;
+        }
+        if let Some(region) = &self.region {
+            name::check(region, "/demand/region")?;
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::schedule::hardware::{
     Hardware, Link, LinkPath, Part, PartProfile, Partitioning, Placement,
 };
+use tenure_domain::schedule::label::Labels;
 use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::storage::volume::VolumeUse;
 use tenure_domain::tenancy::budget::Budget;
@@ -571,6 +572,15 @@ fn everything() -> Vec<Event> {
     for wish in [
         Wish::CordonNode { node },
         Wish::UncordonNode { node },
+        Wish::LabelNode {
+            node,
+            labels: Labels {
+                region: Some("eu-north".into()),
+                block: Some("rail-1".into()),
+                dedicated: world.state.tree.tenant_of(acme),
+            },
+            revision: None,
+        },
         Wish::RemoveNode { node },
         Wish::RemoveSku { name: "small".into() },
         Wish::EraseSecret {

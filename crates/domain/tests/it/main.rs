@@ -7,6 +7,7 @@ mod fair;
 mod gang;
 mod golden;
 mod invariant;
+mod label;
 mod lattice;
 mod model;
 mod part;

@@ -5,6 +5,7 @@
 use tenure_domain::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
 use tenure_domain::ledger::price::Prices;
 use tenure_domain::schedule::fleet::{GpuFacts, NodeStatus};
+use tenure_domain::schedule::label::Labels;
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::scope::ScopeId;
@@ -74,6 +75,7 @@ struct Machine {
     memory: u64,
     space: u64,
     gpus: Vec<(GpuId, GpuFacts)>,
+    labels: Labels,
 }
 
 #[derive(Default)]
@@ -466,6 +468,13 @@ impl Model {
         if !self.has_volumes(machine, &work.volumes) {
             return 0;
         }
+        let theirs = machine.labels.dedicated.map(ScopeId::Tenant);
+        if theirs.is_some() && theirs != self.tenant(owner) {
+            return 0;
+        }
+        if demand.region.is_some() && demand.region != machine.labels.region {
+            return 0;
+        }
         let by_cpu = machine.cpu.saturating_sub(cpu) / u64::from(demand.cpu_milli);
         let most = by_cpu.min(machine.memory.saturating_sub(memory) / demand.memory_mib);
         let Some(class) = class else {
@@ -477,7 +486,10 @@ impl Model {
             .filter_map(|id| self.place(id).policy.max_vram_mib_per_job)
             .collect();
         let gpus = u64::from(demand.gpus) * u64::from(demand.nodes);
-        let slices = machine.gpus.iter().filter(|(_, facts)| *facts.class == *class);
+        let slices = machine.gpus.iter().filter(|(_, facts)| {
+            let of_model = demand.model.as_ref().is_none_or(|model| **model == *facts.model);
+            *facts.class == *class && of_model
+        });
         let slices: Vec<u64> = slices
             .map(|(id, facts)| {
                 let parts: Vec<_> = here
@@ -574,6 +586,7 @@ impl Model {
                     memory: 0,
                     space: 0,
                     gpus: vec![],
+                    labels: Labels::default(),
                 });
             }
             Event::NodeInventoried {
@@ -613,6 +626,7 @@ impl Model {
                 let machine = self.machine(*node);
                 (machine.status, machine.cordoned) = (NodeStatus::Up, false);
             }
+            Event::NodeLabelled { node, labels } => self.machine(*node).labels = labels.clone(),
             Event::NodeRemoved { node } => self.machines.retain(|machine| machine.id != *node),
 
             Event::VolumeCreated {

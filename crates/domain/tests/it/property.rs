@@ -10,6 +10,7 @@ use tenure_domain::id::{AllocationId, Ids, JobId, KeyId, NodeId, SecretId, Tenan
 use tenure_domain::ledger::price::ClassPrice;
 use tenure_domain::meter::{Amounts, Meter, Of, Resource};
 use tenure_domain::schedule::fleet::{Inventory, NodeStatus};
+use tenure_domain::schedule::label::Labels;
 use tenure_domain::schedule::order::aged::ahead_of;
 use tenure_domain::schedule::order::walk::{Turn, Walk};
 use tenure_domain::storage::volume::{Volume, VolumeUse};
@@ -30,6 +31,7 @@ use crate::world::{World, digest, gpu, spec};
 
 const OPS_PER_RUN: u64 = 2_000;
 const CLASSES: [(&str, u64); 3] = [("H100", 80_000), ("A10", 24_000), ("T4", 16_000)];
+const REGIONS: [&str; 2] = ["north", "south"];
 const SKUS: [&str; 2] = ["small", "large"];
 
 struct Run {
@@ -211,8 +213,18 @@ impl Run {
             _ => &[Isolation::Guarded, Isolation::Fenced, Isolation::Exclusive],
         };
         // Few uuids, so that devices turn up on two nodes, move and come back.
+        let (other, other_vram) = self.chance.of(&CLASSES);
+        let mixed = self.chance.one_in(4);
         let gpus = (0..count)
-            .map(|i| gpu(&format!("{class}-{}", (first + i) % 12), class, vram, levels))
+            .map(|i| {
+                let (class, vram) = if mixed && i % 2 == 1 { (other, other_vram) } else { (class, vram) };
+                let mut card = gpu(&format!("{class}-{}", (first + i) % 12), class, vram, levels);
+                // Of one class and not alike.
+                if mixed && i == 2 {
+                    card.model = "rare".into();
+                }
+                card
+            })
             .collect();
         Inventory {
             cpu_milli: 2000 + 1000 * self.chance.below(8) as u32,
@@ -242,6 +254,9 @@ impl Run {
         }
         if demand.gpus > 0 {
             demand.class = chance.one_in(2).then(|| class.into());
+            if chance.one_in(8) {
+                demand.model = Some(chance.of(&["rare", class]).into());
+            }
             demand.isolation = chance.of(&[
                 Isolation::Guarded,
                 Isolation::Guarded,
@@ -251,6 +266,9 @@ impl Run {
         }
         if chance.one_in(4) {
             demand.nodes = 2 + chance.below(3) as u32;
+        }
+        if chance.one_in(8) {
+            demand.region = Some(chance.of(&REGIONS).into());
         }
         let sku = chance.one_in(6).then(|| chance.of(&SKUS).to_owned());
         if sku.is_some() {
@@ -773,8 +791,31 @@ impl Run {
 
     fn fleet(&mut self) {
         let (by, node) = (self.actor(), self.node());
-        match self.chance.below(10) {
+        match self.chance.below(12) {
             0 => self.join(),
+            10 | 11 => {
+                let tenants: Vec<TenantId> = (self.world.state.tree.iter())
+                    .filter_map(|scope| match scope.id {
+                        ScopeId::Tenant(tenant) => Some(tenant),
+                        _ => None,
+                    })
+                    .collect();
+                let chance = &mut self.chance;
+                let labels = Labels {
+                    region: chance.one_in(2).then(|| chance.of(&REGIONS).into()),
+                    block: chance.one_in(2).then(|| chance.of(&["b1", "b2"]).into()),
+                    dedicated: chance.pick(&tenants).copied().filter(|_| chance.one_in(4)),
+                };
+                let revision = None;
+                self.act(
+                    by,
+                    Wish::LabelNode {
+                        node,
+                        labels,
+                        revision,
+                    },
+                );
+            }
             1 => drop(self.act(Actor::System, Wish::LoseNode { node })),
             2..5 => {
                 let lost: Vec<NodeId> = self
@@ -822,6 +863,7 @@ fn wish_name(wish: &Wish) -> &'static str {
         Wish::ReturnNode { .. } => "return_node",
         Wish::ReportInventory { .. } => "inventory",
         Wish::RemoveNode { .. } => "remove_node",
+        Wish::LabelNode { .. } => "label_node",
         Wish::CreateUser { .. } => "create_user",
         Wish::CreateVolume { .. } => "create_volume",
         Wish::GrowVolume { .. } => "grow_volume",

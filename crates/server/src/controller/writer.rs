@@ -242,6 +242,7 @@ fn frees_or_allows(event: &Event) -> bool {
             | Event::NodeInventoried { .. }
             | Event::NodeReturned { .. }
             | Event::NodeUncordoned { .. }
+            | Event::NodeLabelled { .. }
             | Event::GpuReleased { .. }
     )
 }

@@ -11,6 +11,7 @@ use tenure_api::v1::page::{Page, PageQuery};
 use tenure_domain::Wish;
 use tenure_domain::id::NodeId;
 use tenure_domain::schedule::fleet::{Gpu, Node};
+use tenure_domain::schedule::label::Labels;
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
 
@@ -19,6 +20,7 @@ use crate::controller::now;
 use crate::http::Shared;
 use crate::http::body::{JsonBody, NoBody};
 use crate::http::cursor::Turn;
+use crate::http::etag::IfMatch;
 use crate::http::fail::{Answer, Fail};
 use crate::http::path::Segments;
 use crate::http::query::Query;
@@ -65,6 +67,7 @@ fn view(node: &Node) -> NodeView {
         used_volume_mib: node.used_volume_mib,
         allocations: u32::try_from(node.allocations.len()).unwrap_or(u32::MAX),
         gpus: node.gpus.iter().map(gpu_view).collect(),
+        labels: node.labels.clone(),
         revision: node.revision,
     }
 }
@@ -176,6 +179,32 @@ pub(crate) async fn uncordon(
     caller
         .submit(&shared.app.controller, Wish::UncordonNode { node })
         .await?;
+    shown(&shared, node)
+}
+
+/// Says anew where a node stands, which fabric block it is on and whose it is; what is not said is no longer so. What
+/// runs there goes on.
+#[utoipa::path(put, path = "/v1/nodes/{node}/labels", tag = "node", request_body = Labels,
+    params(("node" = String, Path, description = "The node's id"), ("If-Match" = Option<String>, Header, description = "The revision that was read, in quotes")),
+    responses((status = 200, body = NodeView), ChangeProblems))]
+pub(crate) async fn label_node(
+    State(shared): State<Arc<Shared>>,
+    caller: Caller,
+    path: Segments<1>,
+    condition: IfMatch,
+    body: JsonBody<Labels>,
+) -> Answer<Json<NodeView>> {
+    let node: NodeId = path.id(0)?;
+    let present = {
+        let state = shared.app.controller.view().read();
+        state.fleet.node(node).map(|node| node.revision)
+    };
+    let wish = Wish::LabelNode {
+        node,
+        labels: body.value,
+        revision: condition.revision(present),
+    };
+    caller.submit(&shared.app.controller, wish).await?;
     shown(&shared, node)
 }
 

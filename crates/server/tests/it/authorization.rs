@@ -195,6 +195,7 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("create_join_token", Platform("node_manage")),
         ("cordon", Platform("node_manage")),
         ("uncordon", Platform("node_manage")),
+        ("label_node", Platform("node_manage")),
         ("release_gpu", Platform("node_manage")),
         ("revoke_node", Platform("node_manage")),
         ("remove_node", Platform("node_manage")),
@@ -597,6 +598,10 @@ impl Stage<'_> {
             ),
             "create_join_token" => post("/v1/nodes/tokens".into(), json!({})),
             "cordon" | "uncordon" => post(format!("/v1/nodes/{}/{operation}", node().await), json!({})),
+            "label_node" => put(
+                format!("/v1/nodes/{}/labels", node().await),
+                json!({"region": "eu-north"}),
+            ),
             "revoke_node" => post(format!("/v1/nodes/{}/revoke", node().await), json!({})),
             "remove_node" => delete(format!("/v1/nodes/{}", node().await)),
             "journal_head" => get("/v1/journal/head".into()),

@@ -19,6 +19,7 @@ pub fn shape(ask: &Ask) -> Shape {
         permille: ask.gpu_milli,
         vram_mib: ask.gpu_milli.into(),
         classes: Classes(ask.models),
+        ..Shape::default()
     }
 }
 
@@ -41,6 +42,8 @@ pub fn board(fleet: &Fleet, seed: u64) -> Board {
             memory_mib: machine.memory_mib.into(),
             node: names.number(),
             block: None,
+            region: 0,
+            pool: 0,
         });
     }
     board

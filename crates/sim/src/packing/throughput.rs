@@ -42,6 +42,8 @@ pub fn fleet(nodes: usize, gpus: usize) -> Board {
             memory_mib: 131_072 * gpus as u64,
             node: node as u64,
             block: u32::try_from(node / BLOCK).ok(),
+            region: 0,
+            pool: 0,
         });
     }
     board
@@ -92,6 +94,7 @@ pub fn gangs(nodes: usize, gpus: usize, size: usize, decisions: usize) -> Option
         permille: 1000,
         vram_mib: VRAM_MIB,
         classes: Classes::ANY,
+        ..Shape::default()
     };
     let members = size / per_member;
     board.learn(&member);

@@ -1,7 +1,7 @@
 //! Which GPUs of a row a shape gets.
 
 use super::row::{GpuRoom, Row};
-use super::shape::Shape;
+use super::shape::{Shape, share};
 use super::waste::Waste;
 
 /// The least waste the row would have with the shape on it; none where it does not fit.
@@ -21,9 +21,36 @@ pub fn least_waste(
         }
         _ => {
             let chosen = self::gpus(row, gpus, shares, vram_mib, shape, waste)?;
-            Some(waste.map_or(0, |waste| wasted(row, gpus, vram_mib, shape, waste, &chosen)))
+            Some(cost(row, gpus, vram_mib, shape, waste, &chosen))
         }
     }
+}
+
+/// What it costs to have the shape on these GPUs: waste, or what is left over before anything was learnt.
+pub fn cost(
+    row: &Row,
+    gpus: &[GpuRoom],
+    vram_mib: u32,
+    shape: &Shape,
+    waste: Option<&Waste>,
+    chosen: &[u16],
+) -> i64 {
+    match waste {
+        Some(waste) => wasted(row, gpus, vram_mib, shape, waste, chosen),
+        None => left_over(row, gpus, vram_mib, shape, chosen),
+    }
+}
+
+/// What would be left beside the shape, of each GPU in thousandths of both sides; of whole GPUs how many would be left.
+fn left_over(row: &Row, gpus: &[GpuRoom], vram_mib: u32, shape: &Shape, chosen: &[u16]) -> i64 {
+    if shape.is_whole() {
+        return i64::from(row.whole) - i64::from(shape.gpus);
+    }
+    let left = chosen.iter().map(|&gpu| {
+        let after = gpus[usize::from(gpu)].without(shape);
+        i64::from(after.permille) + i64::from(share(after.vram_mib, vram_mib))
+    });
+    left.sum::<i64>() / i64::from(shape.gpus.max(1))
 }
 
 /// The waste of the row with the shape on these GPUs.

@@ -13,7 +13,7 @@ impl Board {
         let board = &*self;
         let mut blocks: BTreeMap<Option<u32>, Block> = BTreeMap::new();
         let mut enough = None;
-        for row in board.rankings[at].ranking.best_first() {
+        for (row, _) in board.rankings[at].ranking.best_first(|row| board.rows[row].node) {
             let holds = board.holds(row, shape, members);
             let key = board.rows[row].block;
             let block = blocks.entry(key).or_default();
@@ -48,7 +48,7 @@ impl Board {
     }
 
     /// Nobody told a block.
-    fn is_flat(&self) -> bool {
+    pub fn is_flat(&self) -> bool {
         self.blocks == 0
     }
 

@@ -1,9 +1,13 @@
-//! The workload as it was seen: how often each shape is asked for.
+//! The workload as it was seen: how often each shape is asked for, and the mix that places are scored by.
 //!
-//! Learnt from arrivals alone. What came long ago counts ever less, and only the most frequent shapes are kept.
+//! Learnt from arrivals alone. What came long ago counts ever less, and only the most frequent shapes are kept. Counts
+//! are whole numbers, so that a snapshot remembers the very same mix.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 use super::shape::Shape;
-use std::collections::HashMap;
 
 /// The most shapes that are told apart.
 const SHAPES_MAX: usize = 256;
@@ -11,6 +15,8 @@ const SHAPES_MAX: usize = 256;
 const ARRIVALS_MAX: u32 = 32_768;
 /// Nothing is concluded from fewer arrivals.
 const ARRIVALS_MIN: u32 = 16;
+/// A mix that moved less than this is not worth new rankings.
+const MOVED: f64 = 0.05;
 
 /// A shape and the share of arrivals that had it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -19,28 +25,39 @@ pub struct Often {
     pub weight: f64,
 }
 
-#[derive(Debug, Clone, Default)]
+type Counts = BTreeMap<Shape, u32>;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Mix {
-    counts: HashMap<Shape, u32>,
+    #[serde(with = "super::shape::as_rows")]
+    counts: Counts,
     arrivals: u32,
     learn_at: u32,
+    /// The counts as they were when they had last moved far enough: what places are scored by.
+    #[serde(with = "super::shape::as_rows")]
+    learnt: Counts,
+    /// How often that was.
+    moved: u64,
 }
 
 impl Mix {
-    /// Takes note of an ask; true when enough came that the mix is worth looking at anew. Asks without a GPU are not
-    /// counted: they say nothing of what a GPU could be used for.
+    /// Takes note of an ask; true when what places are scored by changed. Asks without a GPU are not counted: they say
+    /// nothing of what a GPU could be used for.
     pub fn note(&mut self, shape: &Shape, nodes: usize) -> bool {
         if shape.gpus == 0 {
             return false;
         }
-        let key = Shape {
-            memory_mib: 0,
-            ..*shape
-        };
-        if self.counts.len() >= SHAPES_MAX && !self.counts.contains_key(&key) {
-            self.forget_rarest();
+        let key = shape.of_gpus();
+        match self.counts.get_mut(&key) {
+            Some(count) => *count += 1,
+            None => {
+                if self.counts.len() >= SHAPES_MAX {
+                    self.forget_rarest();
+                }
+                self.counts.insert(key, 1);
+            }
         }
-        *self.counts.entry(key).or_default() += 1;
         self.arrivals += 1;
         if self.arrivals < self.learn_at.max(ARRIVALS_MIN) {
             return false;
@@ -53,7 +70,12 @@ impl Mix {
         // Every ranking is built anew after learning, so a large fleet learns in larger steps.
         let step = u32::try_from(nodes).unwrap_or(u32::MAX).min(ARRIVALS_MAX / 4);
         self.learn_at = (self.arrivals * 4).min(self.arrivals.saturating_add(step.max(4096)));
-        true
+        let moved = distance(&self.learnt, &self.counts) > MOVED;
+        if moved {
+            self.learnt.clone_from(&self.counts);
+            self.moved += 1;
+        }
+        moved
     }
 
     fn forget_rarest(&mut self) {
@@ -63,28 +85,31 @@ impl Mix {
         }
     }
 
-    /// The mix, in an order that is the same everywhere.
+    /// A number that is another whenever `often` is.
+    pub fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// The mix that places are scored by; nothing before enough came.
     pub fn often(&self) -> Vec<Often> {
-        let all = f64::from(self.arrivals.max(1));
-        let mut often: Vec<Often> = self
-            .counts
-            .iter()
-            .map(|(&shape, &count)| Often {
-                shape,
-                weight: f64::from(count) / all,
-            })
-            .collect();
-        often.sort_unstable_by_key(|often| often.shape);
-        often
+        weights(&self.learnt).collect()
     }
 }
 
+fn weights(counts: &Counts) -> impl Iterator<Item = Often> {
+    let all = f64::from(counts.values().sum::<u32>().max(1));
+    counts.iter().map(move |(&shape, &count)| Often {
+        shape,
+        weight: f64::from(count) / all,
+    })
+}
+
 /// How far two mixes are apart: the share of arrivals that would have to be others.
-pub fn distance(one: &[Often], other: &[Often]) -> f64 {
-    let weights: HashMap<Shape, f64> = one.iter().map(|often| (often.shape, often.weight)).collect();
-    let gained = other.iter().map(|often| {
-        let before = weights.get(&often.shape).copied().unwrap_or(0.0);
-        (often.weight - before).max(0.0)
+fn distance(one: &Counts, other: &Counts) -> f64 {
+    let all = f64::from(one.values().sum::<u32>().max(1));
+    let gained = weights(other).map(|often| {
+        let before = one.get(&often.shape).copied().unwrap_or(0);
+        (often.weight - f64::from(before) / all).max(0.0)
     });
     gained.sum()
 }

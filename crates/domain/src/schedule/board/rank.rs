@@ -2,6 +2,7 @@
 //!
 //! A tree of maxima, sixteen to a knot, so that a knot is one cache line. Rank 0 stands for a row that does not fit.
 
+use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 const WIDTH: usize = 16;
@@ -28,6 +29,18 @@ impl Ranking {
 
     pub fn rank(&self, row: usize) -> u32 {
         self.levels[0][row]
+    }
+
+    /// Makes room for more rows, which rank 0. In doubling steps, so that rows that come one by one cost little.
+    pub fn grow(&mut self, rows: usize) {
+        if self.levels.first().is_some_and(|leaves| rows <= leaves.len()) {
+            return;
+        }
+        let mut wider = Ranking::new(rows.next_power_of_two());
+        if let Some(leaves) = self.levels.first() {
+            wider.fill(|row| leaves[row], leaves.len());
+        }
+        *self = wider;
     }
 
     /// Bytes it takes.
@@ -90,14 +103,18 @@ impl Ranking {
         at
     }
 
-    /// All rows that fit, the best first.
-    pub fn best_first(&self) -> BestFirst<'_> {
+    /// All rows that fit, the best first; equal ranks by the number `settle` gives the row, the lowest first.
+    pub fn best_first<F: Fn(usize) -> u64>(&self, settle: F) -> BestFirst<'_, F> {
         let top = self.levels.len() - 1;
         let mut open = BinaryHeap::new();
         if self.levels[top][0] > 0 {
-            open.push((self.levels[top][0], std::cmp::Reverse(0), top));
+            open.push((self.levels[top][0], top, Reverse(0), 0));
         }
-        BestFirst { ranking: self, open }
+        BestFirst {
+            ranking: self,
+            settle,
+            open,
+        }
     }
 }
 
@@ -107,29 +124,29 @@ fn highest(knot: &[u32]) -> u32 {
 
 /// See `Ranking::best_first`. A knot is opened when it is the best left, so each step costs one knot a level.
 #[derive(Debug)]
-pub struct BestFirst<'a> {
+pub struct BestFirst<'a, F> {
     ranking: &'a Ranking,
-    open: BinaryHeap<(u32, std::cmp::Reverse<usize>, usize)>,
+    settle: F,
+    /// Rank, level, what settles equal ones, and where in the level. Of equal ranks knots are opened before rows are
+    /// given, so that all rows of a rank are there when the first is.
+    open: BinaryHeap<(u32, usize, Reverse<u64>, usize)>,
 }
 
-impl Iterator for BestFirst<'_> {
-    type Item = usize;
+impl<F: Fn(usize) -> u64> Iterator for BestFirst<'_, F> {
+    /// The row and its rank.
+    type Item = (usize, u32);
 
-    fn next(&mut self) -> Option<usize> {
+    fn next(&mut self) -> Option<(usize, u32)> {
         loop {
-            let (_, std::cmp::Reverse(first), level) = self.open.pop()?;
+            let (rank, level, _, at) = self.open.pop()?;
             if level == 0 {
-                return Some(first);
+                return Some((at, rank));
             }
-            // `first` is the first row below the knot, so that equal ranks come in the order of their rows.
-            let span = WIDTH.pow(u32::try_from(level - 1).unwrap_or(0));
-            let below = &self.ranking.levels[level - 1];
-            for within in 0..WIDTH {
-                let at = first / span + within;
-                if let Some(&rank) = below.get(at)
-                    && rank > 0
-                {
-                    self.open.push((rank, std::cmp::Reverse(at * span), level - 1));
+            let below = self.ranking.levels[level - 1].iter().enumerate();
+            for (at, &rank) in below.skip(at * WIDTH).take(WIDTH) {
+                if rank > 0 {
+                    let settled = if level == 1 { (self.settle)(at) } else { 0 };
+                    self.open.push((rank, level - 1, Reverse(settled), at));
                 }
             }
         }

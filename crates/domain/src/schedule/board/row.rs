@@ -49,10 +49,14 @@ pub struct Row {
     pub gpus: u16,
     /// Its first GPU among the board's.
     pub first: u32,
+    /// Identity of its node.
+    pub node: u64,
     /// Where equal scores are settled; fixed for the node, and unlike its name or its age.
     pub tie: u32,
     /// The fabric block, if the node told one.
     pub block: Option<u32>,
+    pub region: u16,
+    pub pool: u16,
     /// GPUs nobody has anything of.
     pub whole: u16,
     /// The most compute free on one GPU, in thousandths.
@@ -94,6 +98,8 @@ impl Row {
     /// Whether the node's own resources are enough, and the GPUs are many enough to be looked at.
     pub fn could_hold(&self, shape: &Shape) -> bool {
         self.cpu_milli >= shape.cpu_milli
+            && self.pool == shape.pool
+            && (shape.region == 0 || self.region == shape.region)
             && self.memory_mib >= shape.memory_mib
             && (if shape.is_whole() { self.whole } else { self.gpus }) >= shape.gpus
     }

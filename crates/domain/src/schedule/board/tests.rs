@@ -38,6 +38,8 @@ fn bench(node: u64, class: u8, vram_mib: u32, gpus: usize, cpu_milli: u32) -> Be
         memory_mib: 256 << 10,
         node,
         block: None,
+        region: 0,
+        pool: 0,
     }
 }
 
@@ -72,6 +74,7 @@ fn ask(random: &mut Seeded) -> Shape {
             random.one_of(&[0, 2048, 8192, 24_000])
         },
         classes: random.one_of(&[Classes::ANY, Classes::ANY, Classes::one(0), Classes::one(1)]),
+        ..Shape::default()
     }
 }
 
@@ -175,7 +178,7 @@ fn candidates_come_best_first_and_each_once() {
     for _ in 0..300 {
         let shape = ask(&mut random);
         board.learn(&shape);
-        let rows: Vec<usize> = board.best_first(&shape).map(|spot| spot.row).collect();
+        let rows: Vec<usize> = board.best_first(&shape).1.map(|(row, _)| row).collect();
         let mut expected: Vec<usize> = (0..board.rows())
             .filter(|&row| board.rank(row, &shape) > 0)
             .collect();
@@ -195,6 +198,7 @@ fn gpus(gpus: u16, cpu_milli: u32) -> Shape {
         permille: 1000,
         vram_mib: 0,
         classes: Classes::ANY,
+        ..Shape::default()
     }
 }
 
@@ -259,4 +263,52 @@ fn a_class_others_insist_on_is_kept_for_them() {
     }
     let spot = board.best(&gpus(1, 8000)).expect("there is room");
     assert!(plenty.contains(&spot.row));
+}
+
+#[test]
+fn rows_of_nodes_that_left_are_given_to_those_that_come() {
+    for seed in 300..306 {
+        let mut random = Seeded(seed);
+        let mut board = fleet(&mut random, 20);
+        let mut living: Vec<usize> = (0..board.rows()).collect();
+        let mut most = board.rows();
+        for node in 100..700 {
+            let shape = ask(&mut random);
+            board.learn(&shape);
+            assert_eq!(board.best(&shape).map(|spot| spot.row), by_scan(&board, &shape));
+            if !living.is_empty() && random.below(2) == 0 {
+                board.leave(living.swap_remove(random.below(living.len() as u64) as usize));
+            } else {
+                let gpus = random.one_of(&[0, 1, 2, 4, 8]);
+                let row = board.join(&bench(node, random.one_of(&[0, 1, 2]), 81_920, gpus, 64_000));
+                assert!(!living.contains(&row), "two nodes on one row");
+                living.push(row);
+                most = most.max(living.len());
+            }
+            let empty = |row: &usize| board.rows[*row].cpu_milli == 0 && board.rows[*row].whole == 0;
+            assert!((0..board.rows()).filter(|row| !living.contains(row)).all(|row| empty(&row)));
+        }
+        assert!(board.rows() <= most * 5, "{} rows for {most} nodes", board.rows());
+    }
+}
+
+#[test]
+fn what_fits_a_shape_fits_the_coarser_one() {
+    let mut random = Seeded(11);
+    for _ in 0..2000 {
+        let shape = Shape {
+            cpu_milli: random.below(200_000) as u32,
+            memory_mib: random.below(1 << 30),
+            gpus: random.below(2000) as u16,
+            permille: 1 + random.below(1000) as u16,
+            vram_mib: random.below(200_000) as u32,
+            ..Shape::default()
+        };
+        let coarse = shape.coarse();
+        assert!(coarse.cpu_milli <= shape.cpu_milli && coarse.memory_mib <= shape.memory_mib);
+        assert!(coarse.gpus <= shape.gpus && coarse.vram_mib <= shape.vram_mib);
+        assert!(coarse.permille <= shape.permille && coarse.is_whole() == shape.is_whole());
+        assert_eq!(coarse.coarse(), coarse);
+        assert!((shape.gpus == 0) == (coarse.gpus == 0));
+    }
 }

@@ -58,6 +58,14 @@ fn add(to: &mut [f64], more: &[f64]) {
     }
 }
 
+impl Kind {
+    /// How much of it there is, in steps of a sixteenth: a node more or less is no reason to score anew.
+    pub fn supply(&self) -> u64 {
+        let drop = (u64::BITS - self.gpus.leading_zeros()).saturating_sub(5);
+        self.gpus >> drop << drop
+    }
+}
+
 impl Waste {
     pub fn new(kind: &Kind, kinds: &[Kind], mix: &[Often]) -> Waste {
         let takes = |often: &&Often| often.shape.classes.meets(kind.class);
@@ -153,7 +161,7 @@ impl Waste {
 fn pressure(kind: &Kind, kinds: &[Kind], mix: &[Often]) -> f64 {
     let supply = |classes: Classes| -> f64 {
         let taken = kinds.iter().filter(|kind| kind.class.meets(classes));
-        taken.map(|kind| kind.gpus as f64).sum()
+        taken.map(Kind::supply).sum::<u64>() as f64
     };
     let gpu = |often: &Often| {
         let size = f64::from(often.shape.size(kind.vram_mib).min(1000));

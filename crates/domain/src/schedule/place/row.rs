@@ -1,0 +1,197 @@
+//! One row of the board, looked at for one job: which of its GPUs it gets, behind the walls of everybody on them.
+//!
+//! Long-running work and bursty work are kept apart where that costs next to nothing.
+
+use super::fit::{allows_vram, given, vram_wanted};
+use super::wall::level;
+use super::{Place, Search, link, on_cpu};
+use crate::schedule::allocation::Slice;
+use crate::schedule::board::Board;
+use crate::schedule::board::row::GpuRoom;
+use crate::schedule::board::shape::Shape;
+use crate::schedule::fleet::{Gpu, Node};
+use crate::schedule::index::Seat;
+use crate::workload::spec::Kind;
+
+/// A place, and what there is against it.
+pub(super) struct Found {
+    pub place: Place,
+    /// Long-running work would be beside bursty work.
+    mixes: bool,
+    /// The job's image would have to be fetched.
+    lacks_image: bool,
+}
+
+impl Found {
+    pub fn is_ideal(&self) -> bool {
+        !self.mixes && !self.lacks_image
+    }
+
+    /// An image decides only between places that are equal otherwise.
+    pub fn is_better_than(&self, other: &Found, equal: bool) -> bool {
+        let quieter = other.mixes && !self.mixes;
+        let nearer = other.lacks_image && !self.lacks_image;
+        quieter || equal && nearer && self.mixes == other.mixes
+    }
+}
+
+/// Work that comes in bursts and wants an answer at once; all other work runs long and uses whatever it gets.
+fn is_bursty(kind: Kind) -> bool {
+    kind == Kind::Inference
+}
+
+/// A row as one node has it, and what is still free of it.
+pub(super) struct Bank<'a> {
+    board: &'a Board,
+    row: usize,
+    node: &'a Node,
+    /// Its GPUs among the node's.
+    which: Vec<usize>,
+    rooms: Vec<GpuRoom>,
+}
+
+impl<'a> Bank<'a> {
+    fn gpu(&self, at: usize) -> &'a Gpu {
+        &self.node.gpus[self.which[at]]
+    }
+
+    /// Takes what the shape gets off what is free.
+    pub fn take(&mut self, chosen: &[usize], shape: &Shape) {
+        for &at in chosen {
+            self.rooms[at] = self.rooms[at].without(shape);
+        }
+    }
+}
+
+impl<'a> Search<'a> {
+    /// The place on this row, if there is one.
+    pub(super) fn at_row(
+        &self,
+        board: &Board,
+        row: usize,
+        seat: Seat,
+        shape: &Shape,
+        given: &[Box<str>],
+    ) -> Option<Found> {
+        let node = self.state.fleet.node(seat.node)?;
+        if !board.row(row).could_hold(shape) || !self.node_will_do(node) {
+            return None;
+        }
+        let lacks_image = self.lacks_image(node);
+        if shape.gpus == 0 {
+            return Some(Found {
+                place: on_cpu(node),
+                mixes: false,
+                lacks_image,
+            });
+        }
+        let mut bank = self.bank(board, row, seat, node, given)?;
+        let (chosen, mixes) = self.choose(&mut bank, shape)?;
+        Some(Found {
+            place: self.place(&bank, &chosen)?,
+            mixes,
+            lacks_image,
+        })
+    }
+
+    /// The row's GPUs, if they are of a kind the job takes: several kinds may share a bit.
+    pub(super) fn bank<'b>(
+        &self,
+        board: &'b Board,
+        row: usize,
+        seat: Seat,
+        node: &'b Node,
+        given: &[Box<str>],
+    ) -> Option<Bank<'b>> {
+        let facts = &node.gpus.get(seat.first)?.facts;
+        if !self.takes(&facts.class, &facts.model, given) {
+            return None;
+        }
+        let rooms = board.gpus(row).to_vec();
+        let of_class = (seat.first..node.gpus.len()).filter(|&at| node.gpus[at].facts.class == facts.class);
+        let which: Vec<usize> = of_class.collect();
+        assert_eq!(which.len(), rooms.len(), "INVARIANT: a row is the node's GPUs of one class");
+        Some(Bank {
+            board,
+            row,
+            node,
+            which,
+            rooms,
+        })
+    }
+
+    /// The GPUs the shape gets, and whether they are beside work of another kind. GPUs behind a wall lose their room.
+    pub(super) fn choose(&self, bank: &mut Bank<'_>, shape: &Shape) -> Option<(Vec<usize>, bool)> {
+        if shape.is_whole() {
+            let free = bank.board.whole(bank.row, &bank.rooms, shape);
+            let free: Vec<usize> = free.into_iter().filter(|&at| self.accepts(bank.gpu(at))).collect();
+            let gpus: Vec<&Gpu> = free.iter().map(|&at| bank.gpu(at)).collect();
+            let chosen = link::choose(&gpus, shape.gpus.into())?;
+            return Some((chosen.into_iter().map(|at| free[at]).collect(), false));
+        }
+        let (chosen, cost) = self.accepted(bank, shape)?;
+        if !chosen.iter().any(|&at| self.mixes(bank.gpu(at))) {
+            return Some((chosen, false));
+        }
+        let rooms = bank.rooms.clone();
+        for at in 0..bank.rooms.len() {
+            if self.mixes(bank.gpu(at)) {
+                bank.rooms[at] = GpuRoom::default();
+            }
+        }
+        let quiet = self.accepted(bank, shape);
+        bank.rooms = rooms;
+        match quiet {
+            Some((quiet, more)) if more <= cost + i64::from(bank.board.nearly()) => Some((quiet, false)),
+            _ => Some((chosen, true)),
+        }
+    }
+
+    /// The best GPUs that nobody on them minds, and what they cost.
+    fn accepted(&self, bank: &mut Bank<'_>, shape: &Shape) -> Option<(Vec<usize>, i64)> {
+        loop {
+            let (chosen, cost) = bank.board.choose(bank.row, &bank.rooms, shape)?;
+            let chosen: Vec<usize> = chosen.into_iter().map(usize::from).collect();
+            let behind_wall: Vec<usize> = chosen
+                .iter()
+                .copied()
+                .filter(|&at| !self.accepts(bank.gpu(at)))
+                .collect();
+            if behind_wall.is_empty() {
+                return Some((chosen, cost));
+            }
+            for at in behind_wall {
+                bank.rooms[at] = GpuRoom::default();
+            }
+        }
+    }
+
+    fn accepts(&self, gpu: &Gpu) -> bool {
+        allows_vram(&self.slice(gpu), self.demand, &self.wall)
+            && level(self.state, gpu, self.demand, &self.wall).is_some()
+    }
+
+    fn mixes(&self, gpu: &Gpu) -> bool {
+        let bursty = is_bursty(self.spec.kind);
+        gpu.holders.iter().any(|holder| {
+            let job = self.state.fleet.allocation(*holder).map(|neighbour| neighbour.job);
+            let job = job.and_then(|job| self.state.jobs.get(&job));
+            job.is_some_and(|job| is_bursty(job.spec.kind) != bursty)
+        })
+    }
+
+    fn slice(&self, gpu: &Gpu) -> Slice {
+        Slice {
+            gpu: gpu.id,
+            vram_mib: vram_wanted(gpu, self.demand),
+            compute_permille: self.demand.compute_permille,
+            part: None,
+        }
+    }
+
+    pub(super) fn place(&self, bank: &Bank<'_>, chosen: &[usize]) -> Option<Place> {
+        let gpus = || chosen.iter().map(|&at| bank.gpu(at));
+        let slices = gpus().map(|gpu| self.slice(gpu)).collect();
+        given(self.state, bank.node, gpus(), slices, self.demand, &self.wall)
+    }
+}
