@@ -87,7 +87,7 @@ fn a_dedicated_node_is_its_tenants_alone_and_filled_first() {
     };
     assert_eq!(
         world.act(Actor::user(ada), by_ada).expect_err("not hers").code,
-        Code::NotPermitted
+        Code::NotFound
     );
 }
 
@@ -164,25 +164,33 @@ fn gpus_that_are_linked_are_given_together_and_left_together() {
 
 #[test]
 fn long_work_stays_off_gpus_that_serve_bursts_where_another_is_as_good() {
-    let mut world = World::new();
-    let acme = world.tenant("acme");
-    let ada = world.user(acme, "ada", Some(Role::Member));
-    let job = |kind: Kind, share| {
-        let mut job = spec("job", slice(share, 6000), 60);
-        job.kind = kind;
-        job
-    };
-    let (one, two) = (node(&mut world, "one", 1), node(&mut world, "two", 1));
-    let serving = node_of(&mut world, ada, job(Kind::Inference, 300)).expect("placed");
-    let other = if serving == one { two } else { one };
-    // A tight fit beside the bursts; the other node must be as good for it to be spared.
-    let filler = node_of(&mut world, ada, job(Kind::Training, 700)).expect("placed");
-    assert_eq!(filler, serving, "an empty GPU is not as good: it would be broken");
-    assert_eq!(node_of(&mut world, ada, job(Kind::Training, 300)), Some(other));
-    let third = node(&mut world, "three", 1);
-    assert_eq!(node_of(&mut world, ada, job(Kind::Inference, 710)), Some(third));
-    // Equal shares are left on both nodes now: 700 beside training, 290 beside inference.
-    assert_eq!(node_of(&mut world, ada, job(Kind::Training, 280)), Some(other));
+    for first in 0..2 {
+        let mut world = World::new();
+        let acme = world.tenant("acme");
+        let ada = world.user(acme, "ada", Some(Role::Member));
+        let job = |kind: Kind, share| {
+            let mut job = spec("job", slice(share, 6000), 60);
+            job.kind = kind;
+            job
+        };
+        let nodes = [node(&mut world, "one", 1), node(&mut world, "two", 1)];
+        let (bursts, long) = (nodes[first], nodes[1 - first]);
+        world.system(Wish::CordonNode { node: long }).expect("cordoned");
+        assert_eq!(node_of(&mut world, ada, job(Kind::Inference, 300)), Some(bursts));
+        world.system(Wish::UncordonNode { node: long }).expect("back");
+        world.system(Wish::CordonNode { node: bursts }).expect("cordoned");
+        assert_eq!(node_of(&mut world, ada, job(Kind::Training, 300)), Some(long));
+        world.system(Wish::UncordonNode { node: bursts }).expect("back");
+        // As much is free on both.
+        for (kind, there) in [(Kind::Rendering, long), (Kind::Inference, bursts), (Kind::Video, long)] {
+            let probe = world.submit(ada, job(kind, 200)).expect("taken");
+            assert_eq!(world.allocation(probe).map(|(_, node)| node), Some(there), "{kind:?}");
+            world.exit(probe, 1);
+        }
+        assert_eq!(node_of(&mut world, ada, job(Kind::Video, 700)), Some(long));
+        let last = node_of(&mut world, ada, job(Kind::Batch, 700));
+        assert_eq!(last, Some(bursts), "rather there than not at all");
+    }
 }
 
 fn gang(world: &World, owner: UserId, demand: tenure_domain::workload::spec::Demand, members: u32) -> Result<Vec<Place>, Refusal> {

@@ -386,21 +386,27 @@ fn a_policy_on_vram_holds_for_whole_gpus_too() {
 #[test]
 fn among_equals_a_node_with_the_image_is_taken() {
     let (mut world, _, ada) = setting();
-    let bare = world.node("bare", inventory(8000, 16_000, vec![]));
-    let mut has = inventory(8000, 16_000, vec![]);
-    has.images = vec!["docker.io/library/ubuntu:latest".into()];
-    let has = world.node("has", has);
-    let mut node_of = |image: Option<&str>, cpu_milli| {
-        let mut job = spec("j", cpu(cpu_milli), 60);
+    let nodes = ["one", "two"].map(|name| world.node(name, inventory(8000, 16_000, vec![])));
+    let node_of = |world: &mut World, image: Option<&str>| {
+        let mut job = spec("j", cpu(1000), 60);
         job.image = image.map(Into::into);
         let job = world.submit(ada, job).expect("taken");
         let (_, node) = world.allocation(job).expect("placed");
         world.exit(job, 1);
         node
     };
-    assert_eq!(node_of(None, 1000), bare, "the first, where all is equal");
-    assert_eq!(node_of(Some("ubuntu"), 1000), has, "however the name is written");
-    assert_eq!(node_of(Some("debian"), 1000), bare, "another image is not there");
+    let bare = node_of(&mut world, None);
+    let has = if bare == nodes[0] { nodes[1] } else { nodes[0] };
+    let mut told = inventory(8000, 16_000, vec![]);
+    told.images = vec!["docker.io/library/ubuntu:latest".into()];
+    let wish = Wish::ReportInventory {
+        node: has,
+        inventory: told,
+    };
+    world.act(Actor::Node(has), wish).expect("an image more");
+    assert_eq!(node_of(&mut world, None), bare, "where all is equal");
+    assert_eq!(node_of(&mut world, Some("ubuntu")), has, "however the name is written");
+    assert_eq!(node_of(&mut world, Some("debian")), bare, "another image is not there");
 }
 
 #[test]

@@ -41,6 +41,13 @@ const FORBIDDEN: [(&str, &str); 24] = [
     ("f64", "money and shares are integers"),
 ];
 
+/// Weights of a mix and odds of a run time are fractions; they become whole numbers before anything is decided by them,
+/// and are made by the four operations alone, which are the same on every machine.
+fn may_weigh(word: &str, file: &Path) -> bool {
+    let rooms = ["schedule/board", "schedule/order", "schedule/victim", "forecast"];
+    word == "f64" && rooms.iter().any(|room| file.to_string_lossy().starts_with(room))
+}
+
 #[test]
 fn the_domain_is_pure() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -56,7 +63,7 @@ fn the_domain_is_pure() {
             .filter(|(_, line)| !line.trim_start().starts_with("//"))
         {
             for (word, why) in FORBIDDEN {
-                if line.contains(word) {
+                if line.contains(word) && !may_weigh(word, file.strip_prefix(&root).expect("below src")) {
                     found.push(format!(
                         "{}:{}: {word}: {why}",
                         file.strip_prefix(&root).expect("below src").display(),
