@@ -9,6 +9,7 @@ use tenure_api::v1::session::AttachQuery;
 
 use crate::completion::complete_jobs;
 use crate::context::Context;
+use crate::logs::said;
 use crate::refusal::Failure;
 use crate::resolve;
 use crate::session::{Ended, Wanted, stay};
@@ -27,6 +28,9 @@ pub struct Args {
     /// Only look: type nothing to it
     #[arg(long)]
     no_stdin: bool,
+    /// To this member of a job over several nodes
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    member: u32,
 }
 
 pub async fn run(context: &Context, args: Args) -> Result<ExitCode, Failure> {
@@ -34,6 +38,7 @@ pub async fn run(context: &Context, args: Args) -> Result<ExitCode, Failure> {
     let job = resolve::job::job(&client, &args.job).await?.to_string();
     let query = AttachQuery {
         from_start: Some(args.from_start),
+        member: said(args.member),
     };
     let session = client.attach_job(&job, &query).await?;
     let wanted = Wanted {

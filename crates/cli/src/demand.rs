@@ -8,6 +8,9 @@ use crate::units;
 
 #[derive(Debug, Clone, Default, Args)]
 pub struct DemandArgs {
+    /// Members, each on a node with all of this; they start and end together
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..), value_name = "N")]
+    nodes: Option<u32>,
     /// GPUs: a number of whole ones, or a part of one, such as 0.5
     #[arg(long, value_parser = units::milli, value_name = "N")]
     gpus: Option<u64>,
@@ -53,6 +56,7 @@ impl DemandArgs {
         let defaults = Demand::default();
         let (gpus, share) = self.gpus_and_share()?;
         Ok(Demand {
+            nodes: self.nodes.unwrap_or(defaults.nodes),
             gpus,
             compute_permille: self.compute.or(share).unwrap_or(defaults.compute_permille),
             vram_mib: self.vram.unwrap_or(defaults.vram_mib),
@@ -121,7 +125,11 @@ pub fn said(demand: &Demand) -> String {
     if let Some(region) = &demand.region {
         parts.push(format!("in {region}"));
     }
-    parts.join(", ")
+    let one = parts.join(", ");
+    match demand.nodes {
+        1 => one,
+        members => format!("{members} members, each {one}"),
+    }
 }
 
 #[cfg(test)]
@@ -144,6 +152,18 @@ mod tests {
         let args = DemandArgs { capped: true, ..args };
         let demand = args.demand().unwrap();
         assert!(demand.capped && said(&demand).starts_with("1 × 50 % of GPU, never more, "));
+    }
+
+    #[test]
+    fn members_each_have_all_of_it() {
+        let args = DemandArgs {
+            nodes: Some(4),
+            gpus: Some(8000),
+            ..DemandArgs::default()
+        };
+        let demand = args.demand().unwrap();
+        assert_eq!((demand.nodes, demand.gpus), (4, 8));
+        assert_eq!(said(&demand), "4 members, each 8 × GPU, 1 CPU, 512 MiB");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use tenure_api::v1::session::ExecQuery;
 
 use crate::completion::complete_jobs;
 use crate::context::Context;
+use crate::logs::said;
 use crate::refusal::Failure;
 use crate::session::{Wanted, stay};
 use crate::{resolve, terminal};
@@ -21,6 +22,9 @@ pub struct Args {
     /// On a terminal
     #[arg(short, long)]
     tty: bool,
+    /// In this member of a job over several nodes
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    member: u32,
     #[arg(add = ArgValueCompleter::new(complete_jobs))]
     job: String,
     /// The program and its arguments, after --
@@ -40,6 +44,7 @@ pub async fn run(context: &Context, args: Args) -> Result<ExitCode, Failure> {
         rows: size.map(|(rows, _)| rows),
         cols: size.map(|(_, cols)| cols),
         term: terminal::name().filter(|_| args.tty),
+        member: said(args.member),
     };
     let mut session = client.exec_job(&job, &args.command, &query).await?;
     if !args.interactive && !args.tty {

@@ -7,7 +7,7 @@ use tenure_api::v1::job::{JobPhase, JobView};
 use tenure_domain::workload::job::Outcome;
 
 use crate::context::Context;
-use crate::logs::{self, Sink, Stream};
+use crate::logs::{self, Sink, Stream, Written};
 use crate::output::Paint;
 use crate::refusal::Failure;
 use crate::safe::safe;
@@ -43,8 +43,13 @@ pub async fn follow(context: &Context, client: &Client, job: JobView, raw: bool)
             })
             .await?;
         // A job that is over already may have said something all the same.
-        let out = logs::copy(client, &id, Stream::Stdout, true, &mut copied.stdout, &mut stdout);
-        let err = logs::copy(client, &id, Stream::Stderr, true, &mut copied.stderr, &mut stderr);
+        let of = |stream| Written {
+            job: &id,
+            member: 0,
+            stream,
+        };
+        let out = logs::copy(client, of(Stream::Stdout), true, &mut copied.stdout, &mut stdout);
+        let err = logs::copy(client, of(Stream::Stderr), true, &mut copied.stderr, &mut stderr);
         let (out, err) = tokio::join!(out, err);
         absent_is_empty(out)?;
         absent_is_empty(err)?;

@@ -2,9 +2,10 @@
 
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use tenure_api::v1::job::{JobPhase, JobQuery, JobView, Waiting};
+use tenure_api::v1::job::{JobPhase, JobQuery, JobView, MemberView, Waiting};
 use tenure_domain::storage::volume::VolumeUse;
 use tenure_domain::workload::job::{Outcome, StopReason};
+use tenure_domain::workload::member::MemberEnd;
 use tenure_domain::workload::usage::Usage;
 
 use crate::completion::complete_jobs;
@@ -102,10 +103,7 @@ pub fn print_list(context: &Context, jobs: &[JobView], empty: &str) -> Result<()
                     text(&job.owner_path),
                 ];
                 if wide {
-                    let node = job
-                        .allocation
-                        .as_ref()
-                        .map_or("–", |allocation| &allocation.node_name);
+                    let node = nodes_said(job);
                     row.extend([
                         text(demand::said(&job.spec.demand)),
                         text(node),
@@ -121,6 +119,46 @@ pub fn print_list(context: &Context, jobs: &[JobView], empty: &str) -> Result<()
             }
             table
         },
+    )
+}
+
+/// Where it is, a node once.
+fn nodes_said(job: &JobView) -> String {
+    let mut nodes: Vec<&str> = match job.members.is_empty() {
+        true => job.allocation.iter().map(|a| a.node_name.as_str()).collect(),
+        false => job.members.iter().map(|m| m.node_name.as_str()).collect(),
+    };
+    nodes.dedup();
+    match nodes.is_empty() {
+        true => "–".to_owned(),
+        false => nodes.join(","),
+    }
+}
+
+/// One member in a line.
+fn member_said(member: &MemberView) -> String {
+    let slices = member.slices.iter().map(|slice| {
+        let share = units::show_permille(slice.compute_permille.into());
+        format!(", {share} of {}", slice.gpu)
+    });
+    let state = match &member.end {
+        None => member.phase.as_str().to_owned(),
+        Some(MemberEnd::Exited {
+            exit_code: Some(code),
+            ..
+        }) => format!("ended with exit code {code}"),
+        Some(MemberEnd::Exited {
+            signal: Some(signal), ..
+        }) => format!("ended by signal {signal}"),
+        Some(MemberEnd::Exited { .. }) => "ended".to_owned(),
+        Some(MemberEnd::NotStarted { why }) => format!("could not be started: {}", safe(why)),
+        Some(MemberEnd::Lost { why }) => format!("lost: {}", safe(why)),
+    };
+    let slices: String = slices.collect();
+    format!(
+        "{} on {}: {state}{slices}",
+        member.member,
+        safe(&member.node_name)
     )
 }
 
@@ -205,9 +243,14 @@ fn fields(job: &JobView) -> Table {
             length(u64::from(spec.grace_s) * 1000)
         ),
     );
+    for member in &job.members {
+        table.field("member", member_said(member));
+    }
     if let Some(allocation) = &job.allocation {
-        table.field("node", allocation.node_name.as_str());
-        for slice in &allocation.slices {
+        if job.members.is_empty() {
+            table.field("node", allocation.node_name.as_str());
+        }
+        for slice in allocation.slices.iter().filter(|_| job.members.is_empty()) {
             let part = format!(
                 "{} of {}, {}",
                 units::show_permille(slice.compute_permille.into()),
@@ -252,7 +295,7 @@ fn fields(job: &JobView) -> Table {
 
 /// What it did with its devices in the time that was metered.
 fn used(table: &mut Table, job: &JobView, usage: &Usage) {
-    let gpu_time_ms = job.ran_ms.saturating_mul(job.spec.demand.gpus.into());
+    let gpu_time_ms = job.ran_ms.saturating_mul(job.spec.demand.gpus_total());
     let share = |ms: u64| {
         let permille = (u128::from(ms) * 1000)
             .checked_div(gpu_time_ms.into())
@@ -324,17 +367,21 @@ fn quoted(command: &[String]) -> String {
 }
 
 pub fn outcome_said(outcome: &Outcome) -> String {
+    let who = |member: &Option<u32>| member.map_or_else(String::new, |member| format!("member {member} "));
     match outcome {
         Outcome::Succeeded => "succeeded".into(),
         Outcome::Failed {
             exit_code: Some(code),
+            member,
             ..
-        } => format!("failed with exit code {code}"),
+        } => format!("{}failed with exit code {code}", who(member)),
         Outcome::Failed {
-            signal: Some(signal), ..
-        } => format!("ended by signal {signal}"),
-        Outcome::Failed { .. } => "failed".into(),
-        Outcome::NotStarted { why } => format!("could not be started: {why}"),
+            signal: Some(signal),
+            member,
+            ..
+        } => format!("{}ended by signal {signal}", who(member)),
+        Outcome::Failed { member, .. } => format!("{}failed", who(member)),
+        Outcome::NotStarted { why, member } => format!("{}could not be started: {why}", who(member)),
         Outcome::Cancelled => "cancelled".into(),
         Outcome::TimedOut => "ended at its run-time limit".into(),
         Outcome::OverLimit => "ended for using more than it was given; its log says of what".into(),
@@ -350,6 +397,7 @@ fn stop_said(reason: StopReason) -> &'static str {
         StopReason::RunTime => "it ran as long as it may",
         StopReason::OverLimit => "it used more than it was given",
         StopReason::Evicted => "its node is taken out of service; it returns to the queue",
+        StopReason::MemberFailed => "one of its members failed, and none goes on without the others",
     }
 }
 
@@ -436,7 +484,11 @@ mod tests {
 
     #[test]
     fn a_jobs_own_code_is_passed_through() {
-        let failed = |exit_code, signal| Outcome::Failed { exit_code, signal };
+        let failed = |exit_code, signal| Outcome::Failed {
+            exit_code,
+            signal,
+            member: None,
+        };
         assert_eq!(exit_code(&Outcome::Succeeded), 0);
         assert_eq!(exit_code(&failed(Some(42), None)), 42);
         assert_eq!(

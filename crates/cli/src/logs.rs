@@ -31,6 +31,14 @@ pub struct Args {
     /// Pass terminal escapes through
     #[arg(long)]
     raw: bool,
+    /// What this member wrote, of a job over several nodes
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    member: u32,
+}
+
+/// A member as it is asked for: the first need not be named.
+pub fn said(member: u32) -> Option<u32> {
+    (member > 0).then_some(member)
 }
 
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
@@ -43,15 +51,12 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     };
     let mut to = Sink::new(Stream::Stdout, args.raw);
     let mut offset = 0;
-    copy(
-        &client,
-        &job.to_string(),
+    let from = Written {
+        job: &job.to_string(),
+        member: args.member,
         stream,
-        args.follow,
-        &mut offset,
-        &mut to,
-    )
-    .await?;
+    };
+    copy(&client, from, args.follow, &mut offset, &mut to).await?;
     to.finish()
 }
 
@@ -104,12 +109,19 @@ fn flushed(mut to: impl Write, bytes: &[u8]) -> std::io::Result<()> {
     to.flush()
 }
 
+/// What is read: one stream of one member of a job.
+#[derive(Debug, Clone, Copy)]
+pub struct Written<'a> {
+    pub job: &'a str,
+    pub member: u32,
+    pub stream: Stream,
+}
+
 /// Copies a job's stream from `offset` on, and keeps `offset` at what was copied: a connection that breaks is
 /// taken up again where it broke.
 pub async fn copy(
     client: &Client,
-    job: &str,
-    from: Stream,
+    from: Written<'_>,
     follow: bool,
     offset: &mut u64,
     to: &mut Sink,
@@ -118,7 +130,7 @@ pub async fn copy(
     loop {
         let query = LogQuery {
             stream: Some(
-                if from == Stream::Stderr {
+                if from.stream == Stream::Stderr {
                     "stderr"
                 } else {
                     "stdout"
@@ -127,8 +139,9 @@ pub async fn copy(
             ),
             offset: Some(*offset),
             follow: Some(follow),
+            member: said(from.member),
         };
-        let broken = match client.logs(job, &query).await {
+        let broken = match client.logs(from.job, &query).await {
             Ok(pieces) => {
                 let mut pieces = std::pin::pin!(pieces);
                 let mut broken = None;

@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::completion::complete_jobs;
 use crate::context::Context;
+use crate::logs::said;
 use crate::refusal::Failure;
 use crate::resolve;
 use crate::safe::safe;
@@ -26,6 +27,9 @@ pub struct Args {
     /// The port in the job, or LOCAL:REMOTE; 0 as LOCAL takes any that is free
     #[arg(value_name = "[LOCAL:]REMOTE", value_parser = ports)]
     ports: (u16, u16),
+    /// Of this member of a job over several nodes
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    member: u32,
 }
 
 fn ports(text: &str) -> Result<(u16, u16), String> {
@@ -55,6 +59,7 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let query = PortQuery {
         port: Some(remote),
         session: None,
+        member: said(args.member),
     };
     let Session {
         mut sender,
@@ -107,6 +112,7 @@ async fn connect(client: &Client, job: &str, session: &str, stream: TcpStream) -
     let query = PortQuery {
         port: None,
         session: Some(session.to_owned()),
+        member: None,
     };
     let Session {
         mut sender,

@@ -301,6 +301,7 @@ async fn at_once(
     };
     let query = AttachQuery {
         from_start: Some(true),
+        member: None,
     };
     let session = match client.attach_job(&id, &query).await {
         Ok(session) => session,
@@ -388,10 +389,13 @@ pub fn fresh_key() -> Result<String, Failure> {
 
 pub fn show_plan(out: &Output, spec: &JobSpec, plan: &Plan) {
     let dim = |text: &str| out.paint_note(Paint::Dim, text);
-    let size = spec
-        .sku
-        .as_ref()
-        .map_or_else(|| demand::said(&spec.demand), |sku| format!("SKU {}", safe(sku)));
+    let size = spec.sku.as_ref().map_or_else(
+        || demand::said(&spec.demand),
+        |sku| match spec.demand.nodes {
+            1 => format!("SKU {}", safe(sku)),
+            members => format!("{members} members, each SKU {}", safe(sku)),
+        },
+    );
     out.say(&format!(
         "{} {} {}",
         dim("plan:"),

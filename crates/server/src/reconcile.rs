@@ -5,6 +5,7 @@
 
 mod conduct;
 mod lease;
+mod member;
 mod order;
 pub mod plan;
 mod registry;
@@ -23,6 +24,7 @@ use tenure_domain::{Actor, Event, Wish};
 use tenure_engine::{Engine, Seen};
 use tokio::sync::broadcast::error::RecvError;
 
+pub use member::environment;
 pub use order::devices;
 pub use registry::Enrolment;
 
@@ -219,7 +221,7 @@ impl Reconciler {
             let state = self.controller.view().read();
             batch
                 .iter()
-                .filter_map(|published| plan::step_for(&state, &published.event))
+                .flat_map(|published| plan::steps_for(&state, &published.event))
                 .collect()
         };
         join_all(steps.into_iter().map(|(node, step)| self.carry_out(node, step))).await;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tenure_api::channel::stream::Target;
-use tenure_domain::id::NodeId;
+use tenure_domain::id::{JobId, NodeId};
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::session::{Session, SessionEnd, SessionKind};
@@ -52,13 +52,17 @@ pub(crate) struct Live {
 pub(crate) async fn open(
     shared: &Arc<Shared>,
     caller: &Caller,
-    job: tenure_domain::id::JobId,
+    (job, member): (JobId, u32),
     kind: SessionKind,
     from: String,
 ) -> Answer<Live> {
-    let accepted = caller
-        .submit(&shared.app.controller, Wish::OpenSession { job, kind, from })
-        .await?;
+    let wish = Wish::OpenSession {
+        job,
+        member,
+        kind,
+        from,
+    };
+    let accepted = caller.submit(&shared.app.controller, wish).await?;
     let session = accepted.events.iter().find_map(|event| match &**event {
         Event::SessionOpened { session } => Some(session.clone()),
         _ => None,

@@ -5,6 +5,7 @@ use tenure_domain::id::{AllocationId, JobId, NodeId, UserId};
 use tenure_domain::refusal::Refusal;
 use tenure_domain::schedule::allocation::Slice;
 use tenure_domain::workload::job::{Outcome, StopReason};
+use tenure_domain::workload::member::{MemberEnd, MemberPhase};
 use tenure_domain::workload::spec::{Isolation, JobSpec};
 use tenure_domain::workload::usage::Usage;
 use utoipa::{IntoParams, ToSchema};
@@ -88,6 +89,9 @@ pub struct JobView {
     pub outcome: Option<Outcome>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation: Option<AllocationView>,
+    /// The members of a job over several nodes, by their numbers; the allocation above is of the first that has one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<MemberView>,
     /// Why it waits; only on a queued job asked for by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
@@ -110,7 +114,28 @@ pub struct AllocationView {
     pub slices: Vec<Slice>,
     pub isolation: Isolation,
     pub isolation_why: String,
+    /// Of the whole job.
     pub hourly_micros: i64,
+}
+
+/// One member of a job over several nodes.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct MemberView {
+    pub member: u32,
+    #[schema(value_type = String)]
+    pub allocation: AllocationId,
+    #[schema(value_type = String)]
+    pub node: NodeId,
+    /// Empty where the node is gone.
+    pub node_name: String,
+    pub phase: MemberPhase,
+    /// What it has now; nothing once it ended.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<Slice>,
+    pub ran_ms: u64,
+    /// How it ended, where it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<MemberEnd>,
 }
 
 /// Why a job waits, or why not, in one code, one sentence and what would change it.
@@ -151,10 +176,11 @@ pub struct Plan {
     pub starts_now: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting: Option<Waiting>,
-    /// Set aside at most, when it starts now.
+    /// Set aside at most, for all members, when it starts now.
     pub hold_micros: i64,
     pub hourly_micros: i64,
     pub currency: String,
+    /// Where it would start; of several members, where the first would.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -184,4 +210,7 @@ pub struct LogQuery {
     pub offset: Option<u64>,
     /// Goes on until the job ends.
     pub follow: Option<bool>,
+    /// Which member's, of a job over several nodes; 0 unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<u32>,
 }

@@ -26,6 +26,9 @@ pub const COMMAND_HEADER: &str = "tenure-command";
 pub struct AttachQuery {
     /// Begins with everything the job wrote, rather than with what it writes from now on.
     pub from_start: Option<bool>,
+    /// At which member of a job over several nodes; 0 unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<u32>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
@@ -39,6 +42,9 @@ pub struct ExecQuery {
     pub cols: Option<u16>,
     /// What the terminal is called, for `TERM`.
     pub term: Option<String>,
+    /// In which member of a job over several nodes; 0 unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<u32>,
 }
 
 /// Either a port, which opens a session; or a session, which opens one connection to its port.
@@ -48,6 +54,9 @@ pub struct ExecQuery {
 pub struct PortQuery {
     pub port: Option<u16>,
     pub session: Option<String>,
+    /// Of which member of a job over several nodes; 0 unless said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

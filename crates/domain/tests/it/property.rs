@@ -264,7 +264,7 @@ impl Run {
                 Isolation::Fenced,
             ]);
         }
-        if chance.one_in(4) {
+        if chance.one_in(5) {
             demand.nodes = 2 + chance.below(3) as u32;
         }
         if chance.one_in(8) {
@@ -657,6 +657,17 @@ impl Run {
             .allocation(id)
             .map(|allocation| allocation.job);
         let pausing = job.is_some_and(|job| self.world.state.jobs[&job].phase == Phase::Pausing);
+        // All members have to be seen running for a gang to run.
+        let gathers = job.is_some_and(|job| {
+            let job = &self.world.state.jobs[&job];
+            job.is_gang() && matches!(job.phase, Phase::Placed | Phase::Starting)
+        });
+        if gathers && !self.chance.one_in(4) {
+            return match self.chance.one_in(3) {
+                true => Observation::Starting,
+                false => Observation::Running,
+            };
+        }
         match self.chance.below(9) {
             0..7 if pausing => Observation::Paused {
                 ran_ms: self.ran_ms(id),

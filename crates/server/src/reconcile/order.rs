@@ -7,6 +7,7 @@ use tenure_domain::id::{AllocationId, SecretId};
 use tenure_domain::tenancy::policy::Network;
 use tenure_domain::tenancy::scope::ScopeId;
 
+use super::member;
 use crate::controller::Controller;
 use crate::keyring::Keyring;
 
@@ -85,11 +86,7 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
         tenant: tenant(&state, id),
         attempt: allocation.attempt,
         command: spec.command.clone(),
-        env: spec
-            .env
-            .iter()
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect(),
+        env: member::environment(&state, job, allocation),
         secrets: Vec::new(),
         workdir: spec.workdir.clone(),
         image: spec.image.as_ref().map(|name| {

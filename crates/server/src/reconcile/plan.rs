@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use tenure_api::channel::{AllocationReport, RunState};
 use tenure_domain::command::Observation;
-use tenure_domain::id::{AllocationId, NodeId, VolumeId};
+use tenure_domain::id::{AllocationId, JobId, NodeId, VolumeId};
 use tenure_domain::workload::job::{Job, Phase, StopReason};
+use tenure_domain::workload::member::{Member, MemberPhase};
 use tenure_domain::{Event, State, Time};
 
 /// How long it may not be heard what came of a start, a pause or a resumption before it is said again.
@@ -46,12 +47,26 @@ pub fn is_end(observation: &Observation) -> bool {
     )
 }
 
-fn job_of(state: &State, node: NodeId, allocation: AllocationId) -> Option<&Job> {
+/// The job and the member of it that an allocation is of.
+fn job_of(state: &State, node: NodeId, allocation: AllocationId) -> Option<(&Job, &Member)> {
     let allocation = state
         .fleet
         .allocation(allocation)
         .filter(|allocation| allocation.node == node)?;
-    state.jobs.get(&allocation.job)
+    let job = state.jobs.get(&allocation.job)?;
+    Some((job, job.members.get(allocation.member as usize)?))
+}
+
+/// A stop of one allocation as its node is told of it: that another member failed is no matter of the node's.
+fn stop(job: &Job, allocation: AllocationId, reason: StopReason) -> Step {
+    Step::Stop {
+        allocation,
+        reason: match reason {
+            StopReason::MemberFailed => StopReason::Evicted,
+            reason => reason,
+        },
+        grace_s: job.spec.grace_s,
+    }
 }
 
 /// What follows from a node's report. A whole report also tells what the node does not have.
@@ -67,11 +82,16 @@ pub fn steps(state: &State, node: NodeId, whole: bool, reports: &[AllocationRepo
             .allocations_on(node)
             .filter(|allocation| !reported.contains(&allocation.id));
         steps.extend(missing.filter_map(|allocation| {
-            let job = state.jobs.get(&allocation.job)?;
+            let (job, member) = job_of(state, node, allocation.id)?;
             Some(match job.phase {
-                Phase::Placed | Phase::Admitted | Phase::Queued => Step::Start(allocation.id),
+                Phase::Placed | Phase::Admitted | Phase::Queued if member.phase == MemberPhase::Placed => {
+                    Step::Start(allocation.id)
+                }
                 // The node had it and has it no more, or will never get it: this attempt is over.
-                Phase::Starting
+                Phase::Placed
+                | Phase::Admitted
+                | Phase::Queued
+                | Phase::Starting
                 | Phase::Running
                 | Phase::Pausing
                 | Phase::Paused
@@ -86,7 +106,7 @@ pub fn steps(state: &State, node: NodeId, whole: bool, reports: &[AllocationRepo
         // Whatever grew while the node was away; volumes that no job uses grow with their next one.
         let used = state.volumes.on(node).filter(|volume| {
             let mut jobs = state.volumes.jobs_of(volume.id);
-            jobs.any(|job| state.jobs.get(&job).is_some_and(|job| job.allocation.is_some()))
+            jobs.any(|job| state.jobs.get(&job).is_some_and(|job| !job.members.is_empty()))
         });
         steps.extend(used.map(|volume| Step::GrowVolume {
             volume: volume.id,
@@ -108,7 +128,7 @@ fn step_of_report(state: &State, node: NodeId, whole: bool, report: &AllocationR
         allocation,
         observation,
     };
-    let Some(job) = job_of(state, node, allocation) else {
+    let Some((job, member)) = job_of(state, node, allocation) else {
         // Nobody intends this: it was given up while the node was away. What has ended may be forgotten.
         return match report.state {
             RunState::Exited { .. } | RunState::NotStarted { .. } => vec![Step::Release(allocation)],
@@ -122,19 +142,19 @@ fn step_of_report(state: &State, node: NodeId, whole: bool, report: &AllocationR
     let stop = job
         .stop
         .filter(|_| job.phase == Phase::Stopping)
-        .map(|reason| Step::Stop {
-            allocation,
-            reason,
-            grace_s: job.spec.grace_s,
-        });
+        .map(|reason| stop(job, allocation, reason));
+    let comes = matches!(job.phase, Phase::Placed | Phase::Starting);
     if let Some(why) = &report.kept {
         return vec![observe(Observation::Kept { why: why.clone() })];
     }
     match &report.state {
-        RunState::Starting if job.phase == Phase::Placed => vec![observe(Observation::Starting)],
-        RunState::Running if matches!(job.phase, Phase::Placed | Phase::Starting | Phase::Resuming) => {
+        RunState::Starting if comes && member.phase < MemberPhase::Starting => {
+            vec![observe(Observation::Starting)]
+        }
+        RunState::Running if comes && member.phase < MemberPhase::Running => {
             vec![observe(Observation::Running)]
         }
+        RunState::Running if job.phase == Phase::Resuming => vec![observe(Observation::Running)],
         RunState::Running if matches!(job.phase, Phase::Pausing | Phase::Paused) => {
             vec![Step::Pause(allocation)]
         }
@@ -171,35 +191,45 @@ fn step_of_report(state: &State, node: NodeId, whole: bool, report: &AllocationR
     }
 }
 
-/// What an event just committed asks of a node.
-pub fn step_for(state: &State, event: &Event) -> Option<(NodeId, Step)> {
+/// What an event just committed asks of nodes.
+pub fn steps_for(state: &State, event: &Event) -> Vec<(NodeId, Step)> {
     match event {
-        Event::JobPlaced { allocation, .. } => Some((allocation.node, Step::Start(allocation.id))),
+        Event::JobPlaced {
+            allocation, others, ..
+        } => {
+            let members = [allocation].into_iter().chain(others);
+            members
+                .map(|allocation| (allocation.node, Step::Start(allocation.id)))
+                .collect()
+        }
         Event::JobStopping { job, reason } => {
-            let job = state.jobs.get(job)?;
-            let allocation = state.fleet.allocation(job.allocation?)?;
-            Some((
-                allocation.node,
-                Step::Stop {
-                    allocation: allocation.id,
-                    reason: *reason,
-                    grace_s: job.spec.grace_s,
-                },
-            ))
+            of_each(state, *job, |job, allocation| stop(job, allocation, *reason))
         }
-        Event::JobResized { job, .. } => {
-            let allocation = state.fleet.allocation(state.jobs.get(job)?.allocation?)?;
-            Some((allocation.node, Step::Resize(allocation.id)))
-        }
-        Event::JobPausing { job, .. } => {
-            let job = state.jobs.get(job).filter(|job| job.phase == Phase::Pausing)?;
-            let allocation = state.fleet.allocation(job.allocation?)?;
-            Some((allocation.node, Step::Pause(allocation.id)))
-        }
-        Event::JobResuming { job, .. } => {
-            let allocation = state.fleet.allocation(state.jobs.get(job)?.allocation?)?;
-            Some((allocation.node, Step::Resume(allocation.id)))
-        }
+        Event::JobResized { job, .. } => of_each(state, *job, |_, allocation| Step::Resize(allocation)),
+        Event::JobPausing { job, .. } => match state.jobs.get(job) {
+            Some(job) if job.phase == Phase::Pausing => {
+                of_each(state, job.id, |_, allocation| Step::Pause(allocation))
+            }
+            _ => vec![],
+        },
+        Event::JobResuming { job, .. } => of_each(state, *job, |_, allocation| Step::Resume(allocation)),
+        _ => step_for_volume(state, event).into_iter().collect(),
+    }
+}
+
+/// A step for each member that a job has.
+fn of_each(state: &State, job: JobId, step: impl Fn(&Job, AllocationId) -> Step) -> Vec<(NodeId, Step)> {
+    let Some(job) = state.jobs.get(&job) else {
+        return vec![];
+    };
+    let members = job.living().map(|(_, member)| member);
+    members
+        .map(|member| (member.node, step(job, member.allocation)))
+        .collect()
+}
+
+fn step_for_volume(state: &State, event: &Event) -> Option<(NodeId, Step)> {
+    match event {
         Event::VolumeRemoved { volume, .. } => {
             let volume = state.volumes.get(*volume)?;
             Some((volume.node?, Step::EraseVolume(volume.id)))
@@ -221,19 +251,16 @@ pub fn step_for(state: &State, event: &Event) -> Option<(NodeId, Step)> {
 /// What is said again to a node in conversation: starts and pauses not heard of, stops not followed, jobs past their time,
 /// volumes not erased.
 pub fn sweep(state: &State, node: NodeId, now: Time) -> Vec<Step> {
-    let jobs = state
-        .fleet
-        .allocations_on(node)
-        .filter_map(|allocation| Some((allocation, state.jobs.get(&allocation.job)?)));
-    let steps = jobs.filter_map(|(allocation, job)| match (job.phase, job.stop) {
+    let jobs = state.fleet.allocations_on(node).filter_map(|allocation| {
+        let (job, member) = job_of(state, node, allocation.id)?;
+        Some((allocation, job, member))
+    });
+    let steps = jobs.filter_map(|(allocation, job, member)| match (job.phase, job.stop) {
+        (Phase::Placed, _) if member.phase > MemberPhase::Placed => None,
         (Phase::Placed, _) if now.since_ms(job.since) > SAY_AGAIN_MS => Some(Step::Start(allocation.id)),
         (Phase::Pausing, _) if now.since_ms(job.since) > SAY_AGAIN_MS => Some(Step::Pause(allocation.id)),
         (Phase::Resuming, _) if now.since_ms(job.since) > SAY_AGAIN_MS => Some(Step::Resume(allocation.id)),
-        (Phase::Stopping, Some(reason)) => Some(Step::Stop {
-            allocation: allocation.id,
-            reason,
-            grace_s: job.spec.grace_s,
-        }),
+        (Phase::Stopping, Some(reason)) => Some(stop(job, allocation.id, reason)),
         (Phase::Running, None) => {
             let allowed_ms = (job.spec.run_time_s + u64::from(job.spec.grace_s)) * 1000 + OVERDUE_MS;
             let overdue = now.since_ms(job.since) > allowed_ms;

@@ -160,7 +160,8 @@ fn held(state: &Platform, caller: &Caller) -> BTreeSet<(NodeId, GpuId)> {
         .flat_map(|root| state.jobs_within(root));
     let allocations = jobs
         .filter(|job| sight.sees(state, job.owner))
-        .filter_map(|job| state.fleet.allocation(job.allocation?));
+        .flat_map(|job| job.allocations())
+        .filter_map(|id| state.fleet.allocation(id));
     allocations
         .flat_map(|allocation| allocation.slices.iter().map(|slice| (allocation.node, slice.gpu)))
         .collect()

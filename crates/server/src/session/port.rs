@@ -64,7 +64,12 @@ impl Ports {
         let job_ended = async {
             let (view, job) = (live.shared.app.controller.view(), port.job);
             let mut news = view.watch();
-            while view.read().jobs.get(&job).and_then(|job| job.allocation) == Some(port.allocation) {
+            let lives = || {
+                let state = view.read();
+                let job = state.jobs.get(&job);
+                job.is_some_and(|job| job.allocations().any(|id| id == port.allocation))
+            };
+            while lives() {
                 if news.changed().await.is_err() {
                     break;
                 }

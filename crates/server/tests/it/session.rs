@@ -23,7 +23,7 @@ fn client(world: &World, token: &str) -> Client {
 async fn running(world: &World, owner: &str, name: &str) -> String {
     let job = world.job(owner, name).await;
     let id: JobId = job.parse().unwrap();
-    let allocation = world.controller.view().read().jobs[&id].allocation.unwrap();
+    let allocation = world.controller.view().read().jobs[&id].allocation_of(0).unwrap();
     let node = world
         .controller
         .view()
@@ -172,6 +172,7 @@ async fn strangers_pages_and_the_idle_are_refused() {
         let query = PortQuery {
             port: Some(80),
             session: None,
+            member: None,
         };
         assert_eq!(refusal(client.port_job(&job, &query).await), expected);
     }
@@ -299,12 +300,14 @@ async fn many_connections_to_a_port_are_one_session() {
     let port = PortQuery {
         port: Some(8888),
         session: None,
+        member: None,
     };
     let mut holder = mine.port_job(&job, &port).await.unwrap();
     let id = open(&mut holder).await;
     let within = PortQuery {
         port: None,
         session: Some(id),
+        member: None,
     };
     // Another's session is nobody's business, whatever they may do themselves.
     let foreign = refusal(client(&world, &boss).port_job(&job, &within).await);

@@ -12,6 +12,7 @@ use tenure_api::channel::{LogChunk, LogStream};
 use tenure_api::v1::job::LogQuery;
 use tenure_domain::id::{AllocationId, JobId, NodeId};
 use tenure_domain::tenancy::role::Action;
+use tenure_domain::workload::member::Member;
 use tenure_engine::EngineError;
 
 use super::{Found, find};
@@ -40,13 +41,29 @@ pub(crate) async fn logs(
         Some(_) => return Err(Fail::invalid("stream", "not one of stdout, stderr")),
     };
     let job = path.id(0)?;
-    let place = place_of(&find(&shared, &caller, job, Action::JobRead).await?, &shared);
+    let member = query.member.unwrap_or(0);
+    let found = find(&shared, &caller, job, Action::JobRead).await?;
+    let members = match &found {
+        Found::Live(job) => job.spec.demand.nodes,
+        Found::Done { job, .. } => job.spec.demand.nodes,
+    };
+    if member >= members {
+        return Err(Fail::invalid(
+            "member",
+            format!(
+                "the job has no member {member}; its members are counted from 0 to {}",
+                members - 1
+            ),
+        ));
+    }
+    let place = place_of(&found, member);
     let seat = shared.streams.take(caller.user)?;
     let (offset, follow) = (query.offset.unwrap_or(0), query.follow.unwrap_or(false));
     let mut reading = Reading {
         shared,
         caller,
         job,
+        member,
         stream,
         offset,
         follow,
@@ -87,18 +104,14 @@ enum Place {
     Nowhere,
 }
 
-fn place_of(found: &Found, shared: &Shared) -> Place {
+/// A member that ended keeps its log where it ran, as a job does.
+fn place_of(found: &Found, member: u32) -> Place {
+    let on = |member: &Member| Place::On(member.node, member.allocation);
     match found {
-        Found::Live(job) => {
-            let state = shared.app.controller.view().read();
-            let allocation = job.allocation.and_then(|id| state.fleet.allocation(id));
-            allocation.map_or(Place::Waiting, |allocation| {
-                Place::On(allocation.node, allocation.id)
-            })
-        }
+        Found::Live(job) => job.members.get(member as usize).map_or(Place::Waiting, on),
         Found::Done { job, .. } => match (job.node, job.allocation) {
-            (Some(node), Some(allocation)) => Place::On(node, allocation),
-            _ => Place::Nowhere,
+            (Some(node), Some(allocation)) if job.members.is_empty() => Place::On(node, allocation),
+            _ => job.members.get(member as usize).map_or(Place::Nowhere, on),
         },
     }
 }
@@ -107,6 +120,7 @@ struct Reading {
     shared: Arc<Shared>,
     caller: Caller,
     job: JobId,
+    member: u32,
     stream: LogStream,
     offset: u64,
     follow: bool,
@@ -184,6 +198,6 @@ impl Reading {
 
     async fn look(&self) -> Answer<Place> {
         let found = find(&self.shared, &self.caller, self.job, Action::JobRead).await?;
-        Ok(place_of(&found, &self.shared))
+        Ok(place_of(&found, self.member))
     }
 }

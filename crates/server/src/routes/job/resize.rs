@@ -87,7 +87,7 @@ fn smaller(
         Event::JobResized { slices, .. } => Some(slices),
         _ => None,
     })?;
-    let allocation = state.fleet.allocation(state.jobs.get(&job)?.allocation?)?;
+    let allocation = state.fleet.allocation(state.jobs.get(&job)?.sole_allocation()?)?;
     let mut smaller = devices(state, allocation.id);
     for (device, slice) in smaller.iter_mut().zip(slices) {
         device.vram_mib = device.vram_mib.min(slice.vram_mib);

@@ -56,7 +56,15 @@ pub(crate) async fn attach_job(
     upgrade: Upgrade,
 ) -> Answer<Response> {
     let job = at(&shared, &caller, &path, Action::JobAttach, &upgrade).await?;
-    let live = session::open(&shared, &caller, job, SessionKind::Attach, upgrade.from()).await?;
+    let member = query.member.unwrap_or(0);
+    let live = session::open(
+        &shared,
+        &caller,
+        (job, member),
+        SessionKind::Attach,
+        upgrade.from(),
+    )
+    .await?;
     let from_start = query.from_start.unwrap_or(false);
     carried(upgrade, live, Target::Attach { from_start })
 }
@@ -75,9 +83,10 @@ pub(crate) async fn exec_job(
 ) -> Answer<Response> {
     let job = at(&shared, &caller, &path, Action::JobExec, &upgrade).await?;
     let command = command(&headers)?;
+    let member = query.member.unwrap_or(0);
     let terminal = terminal(query)?;
     let kind = SessionKind::exec(&command, terminal.is_some());
-    let live = session::open(&shared, &caller, job, kind, upgrade.from()).await?;
+    let live = session::open(&shared, &caller, (job, member), kind, upgrade.from()).await?;
     carried(upgrade, live, Target::Exec { command, terminal })
 }
 
@@ -95,7 +104,8 @@ pub(crate) async fn port_job(
     match (query.port, query.session) {
         (Some(port), None) => {
             let kind = SessionKind::Port { port };
-            let live = session::open(&shared, &caller, job, kind, upgrade.from()).await?;
+            let member = query.member.unwrap_or(0);
+            let live = session::open(&shared, &caller, (job, member), kind, upgrade.from()).await?;
             upgrade.go(move |socket| async move { shared.ports.hold(live, port, socket).await })
         }
         (None, Some(session)) => {

@@ -1,10 +1,11 @@
 //! How a job is shown.
 
-use tenure_api::v1::job::{AllocationView, JobPhase, JobView};
+use tenure_api::v1::job::{AllocationView, JobPhase, JobView, MemberView};
 use tenure_domain::State;
-use tenure_domain::id::UserId;
+use tenure_domain::id::{NodeId, UserId};
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::job::{DoneJob, Job, Phase};
+use tenure_domain::workload::member::Member;
 
 fn phase(phase: Phase) -> JobPhase {
     match phase {
@@ -30,15 +31,38 @@ pub(in crate::routes) fn owner_path(state: &State, owner: UserId, path: &str) ->
     }
 }
 
+fn node_name(state: &State, node: NodeId) -> String {
+    let node = state.fleet.node(node);
+    node.map_or_else(String::new, |node| node.name.to_string())
+}
+
+/// The members of a gang; of other jobs there is nothing to tell beyond the allocation.
+fn members(state: &State, members: &[Member]) -> Vec<MemberView> {
+    if members.len() < 2 {
+        return vec![];
+    }
+    let each = (0..).zip(members).map(|(number, member)| {
+        let allocation = state.fleet.allocation(member.allocation);
+        MemberView {
+            member: number,
+            allocation: member.allocation,
+            node: member.node,
+            node_name: node_name(state, member.node),
+            phase: member.phase,
+            slices: allocation.map_or_else(Vec::new, |allocation| allocation.slices.clone()),
+            ran_ms: member.ran_ms,
+            end: member.end.clone(),
+        }
+    });
+    each.collect()
+}
+
 fn allocation(state: &State, job: &Job) -> Option<AllocationView> {
-    let allocation = state.fleet.allocation(job.allocation?)?;
+    let allocation = state.fleet.allocation(job.allocations().next()?)?;
     Some(AllocationView {
         id: allocation.id,
         node: allocation.node,
-        node_name: state
-            .fleet
-            .node(allocation.node)
-            .map_or_else(String::new, |node| node.name.to_string()),
+        node_name: node_name(state, allocation.node),
         slices: allocation.slices.clone(),
         isolation: allocation.isolation,
         isolation_why: allocation.isolation_why.clone(),
@@ -63,6 +87,7 @@ pub(in crate::routes) fn live(state: &State, job: &Job) -> JobView {
         stopping: job.stop,
         outcome: None,
         allocation: allocation(state, job),
+        members: members(state, &job.members),
         waiting: None,
         ran_ms: job.ran_ms,
         charged_micros: job.charged.money.0,
@@ -89,6 +114,7 @@ pub(in crate::routes) fn done(state: &State, job: &DoneJob, path: &str) -> JobVi
         stopping: None,
         outcome: Some(job.outcome.clone()),
         allocation: None,
+        members: members(state, &job.members),
         waiting: None,
         ran_ms: job.ran_ms,
         charged_micros: job.charged.money.0,
