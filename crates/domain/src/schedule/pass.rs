@@ -162,33 +162,33 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
     Err(waits_for)
 }
 
-/// Where all members could go, one choice for each GPU class, best first.
-fn choices(
-    state: &State,
+/// Where all members could go, one choice for each GPU class, best first, each looked for when it is asked for.
+fn choices<'a>(
+    state: &'a State,
     owner: ScopeId,
-    spec: &JobSpec,
+    spec: &'a JobSpec,
     volumes: VolumeNeeds,
-) -> Result<Vec<Vec<Place>>, Refusal> {
+) -> Result<Box<dyn Iterator<Item = Vec<Place>> + 'a>, Refusal> {
     let members = spec.demand.nodes;
     if members == 1 {
         let choices = places(state, owner, spec, volumes)?;
-        return Ok(choices.into_iter().map(|place| vec![place]).collect());
+        return Ok(Box::new(choices.map(|place| vec![place])));
     }
     let best = gang_places(state, owner, spec, volumes, members)?;
-    let mut choices = vec![best];
-    if spec.demand.gpus > 0 && spec.demand.class.is_none() {
-        // The class it would get first may be one that its quota or budget has no more of.
-        let gpus = state.fleet.nodes().flat_map(|node| &node.gpus);
-        let classes: BTreeSet<&str> = gpus.map(|gpu| &*gpu.facts.class).collect();
-        for class in classes {
-            let mut of_class = spec.clone();
-            of_class.demand.class = Some(class.into());
-            let known = choices[0][0].class.as_deref() == Some(class);
-            let other = (!known).then(|| gang_places(state, owner, &of_class, volumes, members));
-            choices.extend(other.and_then(Result::ok));
-        }
+    if spec.demand.gpus == 0 || spec.demand.class.is_some() {
+        return Ok(Box::new([best].into_iter()));
     }
-    Ok(choices)
+    // The class it would get first may be one that its quota or budget has no more of.
+    let first = best[0].class.clone();
+    let gpus = state.fleet.nodes().flat_map(|node| &node.gpus);
+    let mut classes: BTreeSet<&str> = gpus.map(|gpu| &*gpu.facts.class).collect();
+    classes.retain(|class| Some(*class) != first.as_deref());
+    let others = classes.into_iter().filter_map(move |class| {
+        let mut of_class = spec.clone();
+        of_class.demand.class = Some(class.into());
+        gang_places(state, owner, &of_class, volumes, members).ok()
+    });
+    Ok(Box::new([best].into_iter().chain(others)))
 }
 
 #[cfg(test)]

@@ -331,7 +331,7 @@ impl Model {
 
     /// Whether a scope would use more of a class than it is sure of, may borrow, and finds idle beside it.
     fn borrows_in_vain(&self, id: ScopeId, class: &str, spec: &JobSpec) -> bool {
-        let asked = i128::from(spec.demand.gpus) * i128::from(spec.demand.compute_permille);
+        let asked = i128::from(spec.demand.gpus_total()) * i128::from(spec.demand.compute_permille);
         let place = self.place(id);
         let Some(mine) = place.share.nominal.get(class) else {
             return false;
@@ -1024,14 +1024,21 @@ impl Model {
 
     /// After a whole pass over the queue nothing waits that could run.
     /// Who is held back for an aged job may wait.
-    pub fn nothing_waits_in_vain(&self, now: Time, held_back: impl Fn(&JobSpec) -> bool) {
-        let waiting = |work: &&Work| work.running.is_none() && work.given.is_empty() && !held_back(&work.spec);
+    pub fn nothing_waits_in_vain(
+        &self,
+        now: Time,
+        held_back: impl Fn(&JobSpec) -> bool,
+        why: impl Fn(JobId) -> String,
+    ) {
+        let waiting =
+            |work: &&Work| work.running.is_none() && work.given.is_empty() && !held_back(&work.spec);
         for work in self.works.iter().filter(waiting) {
             assert!(
                 !self.could_start(work, now),
-                "{} waits although it could start: {:?}",
+                "{} waits although it could start: {:?}; it says: {}",
                 work.id,
-                work.spec.demand
+                work.spec.demand,
+                why(work.id)
             );
         }
     }

@@ -13,6 +13,7 @@ use tenure_domain::schedule::fleet::{Inventory, NodeStatus};
 use tenure_domain::schedule::label::Labels;
 use tenure_domain::schedule::order::aged::ahead_of;
 use tenure_domain::schedule::order::walk::{Turn, Walk};
+use tenure_domain::schedule::why::why;
 use tenure_domain::storage::volume::{Volume, VolumeUse};
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
@@ -217,7 +218,11 @@ impl Run {
         let mixed = self.chance.one_in(4);
         let gpus = (0..count)
             .map(|i| {
-                let (class, vram) = if mixed && i % 2 == 1 { (other, other_vram) } else { (class, vram) };
+                let (class, vram) = if mixed && i % 2 == 1 {
+                    (other, other_vram)
+                } else {
+                    (class, vram)
+                };
                 let mut card = gpu(&format!("{class}-{}", (first + i) % 12), class, vram, levels);
                 // Of one class and not alike.
                 if mixed && i == 2 {
@@ -714,7 +719,8 @@ impl Run {
         }
         let (state, now) = (&self.world.state, self.world.now);
         let held_back = |spec: &JobSpec| ahead_of(state, spec, now).is_some();
-        self.model.nothing_waits_in_vain(now, held_back);
+        let said = |job| why(state, job, now).map_or("nothing".to_owned(), |refusal| refusal.to_string());
+        self.model.nothing_waits_in_vain(now, held_back, said);
     }
 
     fn tenancy(&mut self) {

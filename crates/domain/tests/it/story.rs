@@ -44,22 +44,29 @@ impl Story {
             Ok(events) if events.is_empty() => self.line("nothing changes"),
             Ok(events) => {
                 for event in events {
-                    if let Event::JobSubmitted { job, spec, .. } = event {
-                        self.jobs.insert(*job, spec.name.clone());
-                    }
-                    if let Event::JobPlaced {
-                        allocation, others, ..
-                    } = event
-                    {
-                        let all = [allocation].into_iter().chain(others);
-                        self.members.extend(all.map(|one| (one.id, one.member)));
-                    }
-                    let line = self.event(event);
-                    self.line(&line);
+                    self.happened(event);
                 }
             }
         }
         answer.ok()
+    }
+
+    /// One event, and the names it brings.
+    fn happened(&mut self, event: &Event) {
+        match event {
+            Event::JobSubmitted { job, spec, .. } => {
+                self.jobs.insert(*job, spec.name.clone());
+            }
+            Event::JobPlaced {
+                allocation, others, ..
+            } => {
+                let all = [allocation].into_iter().chain(others);
+                self.members.extend(all.map(|one| (one.id, one.member)));
+            }
+            _ => {}
+        }
+        let line = self.event(event);
+        self.line(&line);
     }
 
     pub fn root(&mut self, wished: &str, wish: Wish) -> Option<Vec<Event>> {
@@ -162,8 +169,7 @@ impl Story {
                 break;
             }
             for event in &events {
-                let line = self.event(event);
-                self.line(&line);
+                self.happened(event);
             }
         }
         let waiting: Vec<JobId> = self.world.state.queue.iter().map(|key| key.1).collect();

@@ -3,11 +3,11 @@
 //! All members get GPUs of one class, so that they run alike and are charged alike. What policies allow a job they
 //! allow all of its members together.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::member::in_part;
 use super::{Place, Search, on_cpu};
-use crate::id::NodeId;
 use crate::refusal::Refusal;
 use crate::schedule::board::Board;
 use crate::schedule::board::shape::Shape;
@@ -54,52 +54,95 @@ pub fn gang_places(
     })
 }
 
+/// So many nodes are looked at for a gang on few of them, once there is room for it.
+const LOOK_MAX: usize = 256;
+
+/// Places for `wanted` members, or all there are, on as few of the nodes as hold them; the last of them holds as few
+/// more as it can.
+fn fewest(mut nodes: Vec<Vec<Place>>, wanted: usize) -> Vec<Place> {
+    // Sorting is stable, so of equal nodes the better one goes first.
+    nodes.sort_by_key(|places| Reverse(places.len()));
+    let mut chosen = Vec::new();
+    while chosen.len() < wanted && !nodes.is_empty() {
+        let missing = wanted - chosen.len();
+        let enough = nodes.partition_point(|places| places.len() >= missing);
+        let which = match enough.checked_sub(1) {
+            Some(last) => {
+                let tightest = nodes[last].len();
+                nodes.partition_point(|places| places.len() > tightest)
+            }
+            None => 0,
+        };
+        chosen.extend(nodes.remove(which).into_iter().take(missing));
+    }
+    chosen
+}
+
 /// The fabric block of a node; nodes that told none have none in common.
 type Block = Option<Box<str>>;
 
 impl Search<'_> {
-    /// Places for all members, and whether they have a block in common; or for how many there are places.
+    /// Places for all members on as few nodes as hold them, and whether those have a block in common; or for how many
+    /// there are places.
     fn gang(
         &self,
         index: &mut Memo,
         given: &[Box<str>],
         members: usize,
     ) -> Result<(Vec<Place>, bool), usize> {
-        let mut blocks: BTreeMap<Block, Vec<Place>> = BTreeMap::new();
+        let mut blocks: BTreeMap<Block, Vec<Vec<Place>>> = BTreeMap::new();
+        let mut looked = 0;
         for shape in self.shapes(index, given) {
             let ranked = self.state.fleet.seen().ranked_as(&self.asked, &shape);
             let (board, rows) = index.board.best_first(&ranked);
-            let mut counted: Option<NodeId> = None;
             for (row, _) in rows {
                 let seat = index.nodes[row];
                 let Some(node) = self.state.fleet.node(seat.node) else {
                     continue;
                 };
                 // A node of several classes has its CPU in several rows.
-                if shape.gpus == 0 && seat.first != 0 || counted.replace(node.id) == Some(node.id) {
+                if shape.gpus == 0 && seat.first != 0 {
                     continue;
                 }
-                let places = blocks.entry(node.labels.block.clone()).or_default();
-                let more = members - places.len();
-                places.extend(self.stack(board, row, seat, node, &shape, given, more));
-                let common = node.labels.block.is_some() || board.is_flat();
-                if common && places.len() == members {
-                    return Ok((std::mem::take(places), true));
+                let here = self.stack(board, row, seat, node, &shape, given, members);
+                match here.len() {
+                    0 => continue,
+                    all if all == members => return Ok((here, true)),
+                    _ => {}
+                }
+                let block = &node.labels.block;
+                let nodes = blocks.entry(block.clone()).or_default();
+                nodes.push(here);
+                looked += 1;
+                let common = block.is_some() || board.is_flat();
+                if looked >= LOOK_MAX && common && nodes.iter().map(Vec::len).sum::<usize>() >= members {
+                    return Ok((fewest(std::mem::take(nodes), members), true));
                 }
             }
         }
         for node in index.odd.iter().filter_map(|id| self.state.fleet.node(*id)) {
-            let places = blocks.entry(node.labels.block.clone()).or_default();
-            let more = members - places.len();
-            places.extend(self.stack_odd(node, given, more));
-            if node.labels.block.is_some() && places.len() == members {
-                return Ok((std::mem::take(places), true));
+            let here = self.stack_odd(node, given, members);
+            if here.len() == members {
+                return Ok((here, true));
             }
+            blocks.entry(node.labels.block.clone()).or_default().push(here);
+        }
+        let room = |nodes: &[Vec<Place>]| nodes.iter().map(Vec::len).sum::<usize>();
+        let flat = index.board.is_flat();
+        let serving = blocks
+            .iter_mut()
+            .find(|(block, nodes)| (block.is_some() || flat) && room(nodes) >= members);
+        if let Some((_, nodes)) = serving {
+            return Ok((fewest(std::mem::take(nodes), members), true));
         }
         // As few blocks as can be: those that hold most, and nodes without one last.
-        let mut blocks: Vec<(Block, Vec<Place>)> = blocks.into_iter().collect();
-        blocks.sort_by_key(|(block, places)| (block.is_none(), std::cmp::Reverse(places.len())));
-        let places: Vec<Place> = blocks.into_iter().flat_map(|(_, places)| places).take(members).collect();
+        let mut blocks: Vec<(Block, Vec<Vec<Place>>)> = blocks.into_iter().collect();
+        blocks.sort_by_key(|(block, nodes)| (block.is_none(), Reverse(room(nodes))));
+        let mut places = Vec::new();
+        for (_, nodes) in blocks {
+            let missing = members - places.len();
+            places.extend(fewest(nodes, missing));
+        }
         match places.len() {
             enough if enough == members => Ok((places, false)),
             fewer => Err(fewer),
@@ -130,7 +173,8 @@ impl Search<'_> {
         if members == 0 || !board.row(row).could_hold(shape) || !self.node_will_do(node) {
             return places;
         }
-        let by_memory = usize::try_from(node.free_memory_mib() / self.demand.memory_mib.max(1)).unwrap_or(members);
+        let by_memory =
+            usize::try_from(node.free_memory_mib() / self.demand.memory_mib.max(1)).unwrap_or(members);
         let by_cpu = (node.free_cpu_milli() / self.demand.cpu_milli.max(1)) as usize;
         let most = members.min(by_cpu).min(by_memory);
         if shape.gpus == 0 {
@@ -160,7 +204,8 @@ impl Search<'_> {
             };
             left.used_cpu_milli += self.demand.cpu_milli;
             left.used_memory_mib += self.demand.memory_mib;
-            let taken = |gpu: &crate::schedule::fleet::Gpu| place.slices.iter().any(|slice| slice.gpu == gpu.id);
+            let taken =
+                |gpu: &crate::schedule::fleet::Gpu| place.slices.iter().any(|slice| slice.gpu == gpu.id);
             left.gpus.retain(|gpu| !taken(gpu));
             places.push(place);
         }

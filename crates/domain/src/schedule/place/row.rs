@@ -110,7 +110,11 @@ impl<'a> Search<'a> {
         let rooms = board.gpus(row).to_vec();
         let of_class = (seat.first..node.gpus.len()).filter(|&at| node.gpus[at].facts.class == facts.class);
         let which: Vec<usize> = of_class.collect();
-        assert_eq!(which.len(), rooms.len(), "INVARIANT: a row is the node's GPUs of one class");
+        assert_eq!(
+            which.len(),
+            rooms.len(),
+            "INVARIANT: a row is the node's GPUs of one class"
+        );
         Some(Bank {
             board,
             row,
@@ -124,7 +128,10 @@ impl<'a> Search<'a> {
     pub(super) fn choose(&self, bank: &mut Bank<'_>, shape: &Shape) -> Option<(Vec<usize>, bool)> {
         if shape.is_whole() {
             let free = bank.board.whole(bank.row, &bank.rooms, shape);
-            let free: Vec<usize> = free.into_iter().filter(|&at| self.accepts(bank.gpu(at))).collect();
+            let free: Vec<usize> = free
+                .into_iter()
+                .filter(|&at| self.accepts(bank.gpu(at)))
+                .collect();
             let gpus: Vec<&Gpu> = free.iter().map(|&at| bank.gpu(at)).collect();
             let chosen = link::choose(&gpus, shape.gpus.into())?;
             return Some((chosen.into_iter().map(|at| free[at]).collect(), false));
@@ -174,7 +181,11 @@ impl<'a> Search<'a> {
     fn mixes(&self, gpu: &Gpu) -> bool {
         let bursty = is_bursty(self.spec.kind);
         gpu.holders.iter().any(|holder| {
-            let job = self.state.fleet.allocation(*holder).map(|neighbour| neighbour.job);
+            let job = self
+                .state
+                .fleet
+                .allocation(*holder)
+                .map(|neighbour| neighbour.job);
             let job = job.and_then(|job| self.state.jobs.get(&job));
             job.is_some_and(|job| is_bursty(job.spec.kind) != bursty)
         })

@@ -75,7 +75,12 @@ pub(super) fn allows_class(state: &State, owner: ScopeId, class: &str) -> bool {
 
 /// The strongest level at which the device could give the demand. A device that also gives shares is cut for whom
 /// nothing weaker will do, and for the others once it is `parted`.
-pub(super) fn offered(facts: &GpuFacts, demand: &Demand, at_least: Isolation, parted: bool) -> Option<Isolation> {
+pub(super) fn offered(
+    facts: &GpuFacts,
+    demand: &Demand,
+    at_least: Isolation,
+    parted: bool,
+) -> Option<Isolation> {
     let has = |level| facts.isolation.contains_key(&level);
     let shares = has(Isolation::Fenced) || has(Isolation::Guarded);
     let cuts = (at_least == Isolation::Partition || !shares || parted) && part::could(facts, demand);
@@ -107,7 +112,12 @@ pub(super) fn could_give(make: &Make, demand: &Demand, wall: &Wall) -> bool {
 }
 
 /// The strongest level this GPU gives the demand, if it satisfies everybody on it.
-pub(super) fn level<'a>(state: &State, gpu: &'a Gpu, demand: &Demand, wall: &Wall) -> Option<(Isolation, &'a str)> {
+pub(super) fn level<'a>(
+    state: &State,
+    gpu: &'a Gpu,
+    demand: &Demand,
+    wall: &Wall,
+) -> Option<(Isolation, &'a str)> {
     let level = offered_now(state, gpu, demand, wall)?;
     let why = gpu.facts.isolation.get(&level)?;
     let one_tenant = is_of_one_tenant(&gpu.facts);
@@ -131,4 +141,3 @@ pub(super) fn level<'a>(state: &State, gpu: &'a Gpu, demand: &Demand, wall: &Wal
     });
     (level >= wall.at_least && neighbours_agree).then_some((level, why.as_str()))
 }
-
