@@ -193,8 +193,8 @@ impl Search<'_> {
         self.if_enough(places, members)
     }
 
-    /// Members on a node that is not on the board. No two share a GPU there: what the first would make of it is known
-    /// only when it is given.
+    /// Members on a node that is not on the board, each on what those before it left. No two share a GPU that is cut:
+    /// what the first would make of it is known only when it is given.
     fn stack_odd(&self, node: &Node, given: &[Box<str>], members: usize) -> Vec<Place> {
         let mut places: Vec<Place> = Vec::new();
         let mut left = node.clone();
@@ -204,9 +204,16 @@ impl Search<'_> {
             };
             left.used_cpu_milli += self.demand.cpu_milli;
             left.used_memory_mib += self.demand.memory_mib;
-            let taken =
-                |gpu: &crate::schedule::fleet::Gpu| place.slices.iter().any(|slice| slice.gpu == gpu.id);
-            left.gpus.retain(|gpu| !taken(gpu));
+            for slice in &place.slices {
+                let at = left.gpus.iter().position(|gpu| gpu.id == slice.gpu);
+                let at = at.expect("INVARIANT: places are on GPUs of their node");
+                if slice.part.is_some() {
+                    left.gpus.remove(at);
+                } else {
+                    left.gpus[at].used_vram_mib += slice.vram_mib;
+                    left.gpus[at].used_permille += u32::from(slice.compute_permille);
+                }
+            }
             places.push(place);
         }
         self.if_enough(places, members)
