@@ -101,8 +101,12 @@ impl Command {
                 let kept = |label| !clear.contains(&label);
                 let before = node.labels;
                 let labels = Labels {
-                    region: region.map(Into::into).or(before.region.filter(|_| kept(Label::Region))),
-                    block: block.map(Into::into).or(before.block.filter(|_| kept(Label::Block))),
+                    region: region
+                        .map(Into::into)
+                        .or(before.region.filter(|_| kept(Label::Region))),
+                    block: block
+                        .map(Into::into)
+                        .or(before.block.filter(|_| kept(Label::Block))),
                     dedicated: tenant.or(before.dedicated.filter(|_| kept(Label::Dedicated))),
                 };
                 let id = node.id.to_string();
@@ -162,7 +166,9 @@ fn said(labels: &Labels) -> String {
         ("block", labels.block.as_deref()),
         ("dedicated", dedicated.as_deref()),
     ];
-    let told = each.iter().filter_map(|(label, value)| Some(format!("{label}={}", (*value)?)));
+    let told = each
+        .iter()
+        .filter_map(|(label, value)| Some(format!("{label}={}", (*value)?)));
     told.collect::<Vec<_>>().join(" ")
 }
 

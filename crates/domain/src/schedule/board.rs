@@ -459,9 +459,7 @@ impl Board {
     pub fn best_first(&mut self, shape: &Shape) -> (&Board, impl Iterator<Item = (usize, u32)>) {
         let at = self.caught_up(shape);
         let board = &*self;
-        let rows = board.rankings[at]
-            .ranking
-            .best_first(|row| board.rows[row].node);
+        let rows = board.rankings[at].ranking.best_first(|row| board.rows[row].node);
         (board, rows.map(|(row, rank)| (row, rank >> TIE_BITS)))
     }
 

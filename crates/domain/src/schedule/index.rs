@@ -136,14 +136,13 @@ impl Memo {
         let node = fleet.node(id);
         let (benches, odd) = node.map_or_else(Default::default, |node| self.benches(fleet, node));
         let same = known.rows.len() == benches.len()
-            && known
-                .rows
-                .iter()
-                .zip(&benches)
-                .all(|(&row, (first, bench))| self.nodes[row].first == *first && self.board.is_as(row, bench));
+            && known.rows.iter().zip(&benches).all(|(&row, (first, bench))| {
+                self.nodes[row].first == *first && self.board.is_as(row, bench)
+            });
         if same {
             for (&row, (_, bench)) in known.rows.iter().zip(&benches) {
-                self.board.set(row, bench.cpu_milli, bench.memory_mib, &bench.gpus);
+                self.board
+                    .set(row, bench.cpu_milli, bench.memory_mib, &bench.gpus);
             }
         } else {
             known.rows.drain(..).for_each(|row| self.board.leave(row));
@@ -201,9 +200,18 @@ impl Memo {
             cpu_milli: if up { node.free_cpu_milli() } else { 0 },
             memory_mib: if up { node.free_memory_mib() } else { 0 },
             node: node.id.0,
-            block: labels.block.as_ref().map(|block| number(&mut self.blocks, block).into()),
-            region: labels.region.as_ref().map_or(0, |region| number(&mut self.regions, region)),
-            pool: labels.dedicated.as_ref().map_or(0, |tenant| number(&mut self.pools, tenant)),
+            block: labels
+                .block
+                .as_ref()
+                .map(|block| number(&mut self.blocks, block).into()),
+            region: labels
+                .region
+                .as_ref()
+                .map_or(0, |region| number(&mut self.regions, region)),
+            pool: labels
+                .dedicated
+                .as_ref()
+                .map_or(0, |tenant| number(&mut self.pools, tenant)),
         };
         let mut benches: Vec<(usize, Bench)> = Vec::new();
         for (at, gpu) in node.gpus.iter().enumerate() {

@@ -151,11 +151,17 @@ impl<'a> Search<'a> {
     fn shapes(&self, index: &Memo, given: &[Box<str>]) -> impl Iterator<Item = Shape> + use<> {
         let seen = self.state.fleet.seen();
         let classes = if self.demand.gpus > 0 {
-            seen.classes(|make| self.takes(&make.class, &make.model, given) && wall::could_give(make, self.demand, &self.wall))
+            seen.classes(|make| {
+                self.takes(&make.class, &make.model, given) && wall::could_give(make, self.demand, &self.wall)
+            })
         } else {
             self.asked.classes
         };
-        let region = self.demand.region.as_deref().map_or(0, |region| index.region(region));
+        let region = self
+            .demand
+            .region
+            .as_deref()
+            .map_or(0, |region| index.region(region));
         let own = self.wall.tenant.and_then(|tenant| index.pool(tenant));
         let asked = self.asked;
         own.into_iter().chain([0]).map(move |pool| Shape {

@@ -39,7 +39,10 @@ impl Make {
 }
 
 pub(super) fn is_of_one_tenant(facts: &GpuFacts) -> bool {
-    facts.hardware.as_ref().is_some_and(|hardware| hardware.one_tenant)
+    facts
+        .hardware
+        .as_ref()
+        .is_some_and(|hardware| hardware.one_tenant)
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -142,8 +145,7 @@ impl Seen {
     /// The shape that rows are ranked by for an ask of this one: itself where it is usual, so that what comes often is
     /// placed exactly; otherwise a coarser one.
     pub(super) fn ranked_as(&self, usual: &Shape, asked: &Shape) -> Shape {
-        let is_usual =
-            self.usual.len() < USUAL_MAX || self.usual.get(usual).is_some_and(|&count| count > 1);
+        let is_usual = self.usual.len() < USUAL_MAX || self.usual.get(usual).is_some_and(|&count| count > 1);
         match is_usual {
             true => *asked,
             false => asked.coarse(),

@@ -108,7 +108,8 @@ impl State {
                     .volumes
                     .change(*volume, |volume| volume.node = Some(*node))
                     .size_mib;
-                self.fleet.change_node(*node, |node| node.used_volume_mib += size_mib);
+                self.fleet
+                    .change_node(*node, |node| node.used_volume_mib += size_mib);
             }
             Event::VolumeGrown {
                 volume,
@@ -131,7 +132,8 @@ impl State {
             }
             Event::VolumeErased { volume, node, .. } => {
                 let size_mib = self.volumes.forget(*volume).size_mib;
-                self.fleet.change_node(*node, |node| node.used_volume_mib -= size_mib);
+                self.fleet
+                    .change_node(*node, |node| node.used_volume_mib -= size_mib);
             }
             Event::AccessRefused { .. } => {}
             Event::PricesSet { prices } => self.prices = prices.clone(),
@@ -175,10 +177,12 @@ impl State {
                 gpus.iter().for_each(|gpu| self.saw_id(gpu.0));
                 self.fleet.inventory(*node, inventory, gpus);
             }
-            Event::NodeLabelled { node, labels } => self
+            Event::NodeLabelled { node, labels } => {
+                self.fleet.change_node(*node, |node| node.labels = labels.clone())
+            }
+            Event::NodeLost { node } => self
                 .fleet
-                .change_node(*node, |node| node.labels = labels.clone()),
-            Event::NodeLost { node } => self.fleet.change_node(*node, |node| node.status = NodeStatus::Lost),
+                .change_node(*node, |node| node.status = NodeStatus::Lost),
             Event::NodeReturned { node } => self.fleet.change_node(*node, |node| {
                 node.status = if node.cordoned {
                     NodeStatus::Cordoned
@@ -195,13 +199,13 @@ impl State {
                 node.cordoned = false;
             }),
             Event::NodeKeyAdded { node, key } => self.fleet.change_node(*node, |node| node.keys.push(*key)),
-            Event::NodeKeyRevoked { node, key } => {
-                self.fleet.change_node(*node, |node| node.keys.retain(|known| known != key))
-            }
+            Event::NodeKeyRevoked { node, key } => self
+                .fleet
+                .change_node(*node, |node| node.keys.retain(|known| known != key)),
             Event::NodeRemoved { node } => self.fleet.remove(*node),
-            Event::DeviceScrubbed { node, receipt, .. } => {
-                self.fleet.change_node(*node, |node| node.last_receipt = receipt.number)
-            }
+            Event::DeviceScrubbed { node, receipt, .. } => self
+                .fleet
+                .change_node(*node, |node| node.last_receipt = receipt.number),
             Event::GpuQuarantined { node, gpu, why } => {
                 self.quarantine(*node, *gpu, Some(why.as_str().into()))
             }

@@ -58,15 +58,25 @@ fn a_dedicated_node_is_its_tenants_alone_and_filled_first() {
     };
     label(&mut world, theirs, mine);
     for kind in [cpu(100), slice(100, 1000)] {
-        assert_eq!(node_of(&mut world, ada, spec("own", kind.clone(), 60)), Some(theirs));
+        assert_eq!(
+            node_of(&mut world, ada, spec("own", kind.clone(), 60)),
+            Some(theirs)
+        );
         assert_eq!(node_of(&mut world, bob, spec("not", kind, 60)), Some(open));
     }
     assert_eq!(node_of(&mut world, bob, spec("all", whole(1), 60)), None);
-    assert_eq!(node_of(&mut world, ada, spec("rest", slice(900, 20_000), 60)), Some(theirs));
-    let waiting = world.submit(bob, spec("more", slice(950, 20_000), 60)).expect("taken");
+    assert_eq!(
+        node_of(&mut world, ada, spec("rest", slice(900, 20_000), 60)),
+        Some(theirs)
+    );
+    let waiting = world
+        .submit(bob, spec("more", slice(950, 20_000), 60))
+        .expect("taken");
     assert_eq!(world.allocation(waiting), None, "their node is nobody else's");
     label(&mut world, theirs, Labels::default());
-    let vast = world.submit(bob, spec("vast", whole(2), 60)).expect_err("no such node");
+    let vast = world
+        .submit(bob, spec("vast", whole(2), 60))
+        .expect_err("no such node");
     assert_eq!(vast.code, Code::ExceedsFleet);
     let nobody = Labels {
         dedicated: Some(TenantId(77)),
@@ -79,7 +89,10 @@ fn a_dedicated_node_is_its_tenants_alone_and_filled_first() {
             revision: None,
         })
         .expect_err("no such tenant");
-    assert_eq!((refusal.code, refusal.field.as_deref()), (Code::InvalidField, Some("/dedicated")));
+    assert_eq!(
+        (refusal.code, refusal.field.as_deref()),
+        (Code::InvalidField, Some("/dedicated"))
+    );
     let by_ada = Wish::LabelNode {
         node: open,
         labels: Labels::default(),
@@ -107,12 +120,20 @@ fn a_job_goes_to_the_region_and_the_model_it_names() {
         assert_eq!(node_of(&mut world, ada, within("south", demand)), Some(south));
     }
     assert_eq!(node_of(&mut world, ada, within("north", whole(1))), Some(north));
-    let waiting = world.submit(ada, within("north", slice(300, 4000))).expect("taken");
-    assert_eq!(world.allocation(waiting), None, "there is room in the south alone");
+    let waiting = world
+        .submit(ada, within("north", slice(300, 4000)))
+        .expect("taken");
+    assert_eq!(
+        world.allocation(waiting),
+        None,
+        "there is room in the south alone"
+    );
     let reason = why(&world.state, waiting, world.now).expect("it waits");
     assert_eq!(reason.code, Code::NoCapacity);
     assert!(reason.sentence.contains("in region north"), "{}", reason.sentence);
-    let nowhere = world.submit(ada, within("west", cpu(100))).expect_err("no such region");
+    let nowhere = world
+        .submit(ada, within("west", cpu(100)))
+        .expect_err("no such region");
     assert_eq!(nowhere.code, Code::ExceedsFleet);
     let mut card = gpu("rare", "A10", 24_000, &GUARDED);
     card.model = "A10 PCIe".into();
@@ -125,10 +146,19 @@ fn a_job_goes_to_the_region_and_the_model_it_names() {
 /// Four cards, two pairs of them linked.
 fn paired(path: LinkPath) -> Vec<tenure_domain::schedule::fleet::GpuFacts> {
     let cards = (0..4).map(|i| {
-        let mut card = gpu(&format!("c{i}"), "H100", 80_000, &[Isolation::Guarded, Isolation::Exclusive]);
+        let mut card = gpu(
+            &format!("c{i}"),
+            "H100",
+            80_000,
+            &[Isolation::Guarded, Isolation::Exclusive],
+        );
         let link = |peer: usize| Link {
             peer: format!("c{peer}"),
-            path: if peer == (i + 2) % 4 { path } else { LinkPath::System },
+            path: if peer == (i + 2) % 4 {
+                path
+            } else {
+                LinkPath::System
+            },
             width: 1,
         };
         let links = (0..4).filter(|peer| *peer != i).map(link).collect();
@@ -143,7 +173,12 @@ fn paired(path: LinkPath) -> Vec<tenure_domain::schedule::fleet::GpuFacts> {
 
 #[test]
 fn gpus_that_are_linked_are_given_together_and_left_together() {
-    for path in [LinkPath::Nvlink, LinkPath::Xgmi, LinkPath::PciSwitch, LinkPath::HostBridge] {
+    for path in [
+        LinkPath::Nvlink,
+        LinkPath::Xgmi,
+        LinkPath::PciSwitch,
+        LinkPath::HostBridge,
+    ] {
         let mut world = World::new();
         let acme = world.tenant("acme");
         let ada = world.user(acme, "ada", Some(Role::Member));
@@ -152,8 +187,18 @@ fn gpus_that_are_linked_are_given_together_and_left_together() {
             let job = world.submit(ada, spec("job", whole(gpus), 60)).expect("taken");
             let (id, node) = world.allocation(job).expect("placed");
             let slices = &world.state.fleet.allocation(id).expect("living").slices;
-            let name = |gpu| world.state.fleet.node(node)?.gpu(gpu).map(|gpu| gpu.facts.uuid.clone());
-            slices.iter().filter_map(|slice| name(slice.gpu)).collect::<Vec<_>>()
+            let name = |gpu| {
+                world
+                    .state
+                    .fleet
+                    .node(node)?
+                    .gpu(gpu)
+                    .map(|gpu| gpu.facts.uuid.clone())
+            };
+            slices
+                .iter()
+                .filter_map(|slice| name(slice.gpu))
+                .collect::<Vec<_>>()
         };
         let one = cards(1);
         assert_eq!(one, ["c0"], "{path:?}");
@@ -182,9 +227,17 @@ fn long_work_stays_off_gpus_that_serve_bursts_where_another_is_as_good() {
         assert_eq!(node_of(&mut world, ada, job(Kind::Training, 300)), Some(long));
         world.system(Wish::UncordonNode { node: bursts }).expect("back");
         // As much is free on both.
-        for (kind, there) in [(Kind::Rendering, long), (Kind::Inference, bursts), (Kind::Video, long)] {
+        for (kind, there) in [
+            (Kind::Rendering, long),
+            (Kind::Inference, bursts),
+            (Kind::Video, long),
+        ] {
             let probe = world.submit(ada, job(kind, 200)).expect("taken");
-            assert_eq!(world.allocation(probe).map(|(_, node)| node), Some(there), "{kind:?}");
+            assert_eq!(
+                world.allocation(probe).map(|(_, node)| node),
+                Some(there),
+                "{kind:?}"
+            );
             world.exit(probe, 1);
         }
         assert_eq!(node_of(&mut world, ada, job(Kind::Video, 700)), Some(long));
@@ -193,9 +246,20 @@ fn long_work_stays_off_gpus_that_serve_bursts_where_another_is_as_good() {
     }
 }
 
-fn gang(world: &World, owner: UserId, demand: tenure_domain::workload::spec::Demand, members: u32) -> Result<Vec<Place>, Refusal> {
+fn gang(
+    world: &World,
+    owner: UserId,
+    demand: tenure_domain::workload::spec::Demand,
+    members: u32,
+) -> Result<Vec<Place>, Refusal> {
     let job = spec("gang", demand, 60);
-    gang_places(&world.state, ScopeId::User(owner), &job, VolumeNeeds::default(), members)
+    gang_places(
+        &world.state,
+        ScopeId::User(owner),
+        &job,
+        VolumeNeeds::default(),
+        members,
+    )
 }
 
 #[test]
@@ -212,21 +276,45 @@ fn a_gang_has_all_of_its_places_or_none_in_one_block_where_one_holds_it() {
         };
         label(&mut world, node, labels);
     }
-    let block = |world: &World, place: &Place| world.state.fleet.node(place.node).and_then(|node| node.labels.block.clone());
+    let block = |world: &World, place: &Place| {
+        world
+            .state
+            .fleet
+            .node(place.node)
+            .and_then(|node| node.labels.block.clone())
+    };
     // One of the left is taken by somebody who shares with nobody.
-    world.submit(bob, spec("sits", slice(100, 1000), 60)).expect("taken");
+    world
+        .submit(bob, spec("sits", slice(100, 1000), 60))
+        .expect("taken");
     let mut places = gang(&world, ada, whole(1), 6).expect("a block holds six");
     let first = block(&world, &places[0]);
-    assert!(places.iter().all(|place| block(&world, place) == first), "{places:?}");
+    assert!(
+        places.iter().all(|place| block(&world, place) == first),
+        "{places:?}"
+    );
     places.sort_by_key(|place| place.slices[0].gpu);
     places.dedup_by_key(|place| place.slices[0].gpu);
     assert_eq!(places.len(), 6, "each has a GPU of its own");
-    assert_eq!(gang(&world, ada, whole(1), 11).map(|places| places.len()), Ok(11), "both blocks hold eleven");
+    assert_eq!(
+        gang(&world, ada, whole(1), 11).map(|places| places.len()),
+        Ok(11),
+        "both blocks hold eleven"
+    );
     let refusal = gang(&world, ada, whole(1), 12).expect_err("one GPU is taken");
     assert_eq!(refusal.code, Code::NoCapacity);
     // Shares of one GPU, five to each, behind the wall around the stranger.
-    assert_eq!(gang(&world, ada, slice(200, 4000), 55).map(|places| places.len()), Ok(55));
+    assert_eq!(
+        gang(&world, ada, slice(200, 4000), 55).map(|places| places.len()),
+        Ok(55)
+    );
     assert!(gang(&world, ada, slice(200, 4000), 56).is_err());
-    assert_eq!(gang(&world, ada, cpu(16_000), 5).map(|places| places.len()), Ok(5));
-    assert!(gang(&world, ada, cpu(16_000), 6).is_err(), "the stranger has some CPU");
+    assert_eq!(
+        gang(&world, ada, cpu(16_000), 5).map(|places| places.len()),
+        Ok(5)
+    );
+    assert!(
+        gang(&world, ada, cpu(16_000), 6).is_err(),
+        "the stranger has some CPU"
+    );
 }

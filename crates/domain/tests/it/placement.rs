@@ -417,8 +417,16 @@ fn among_equals_a_node_with_the_image_is_taken() {
     };
     world.act(Actor::Node(has), wish).expect("an image more");
     assert_eq!(node_of(&mut world, None), bare, "where all is equal");
-    assert_eq!(node_of(&mut world, Some("ubuntu")), has, "however the name is written");
-    assert_eq!(node_of(&mut world, Some("debian")), bare, "another image is not there");
+    assert_eq!(
+        node_of(&mut world, Some("ubuntu")),
+        has,
+        "however the name is written"
+    );
+    assert_eq!(
+        node_of(&mut world, Some("debian")),
+        bare,
+        "another image is not there"
+    );
 }
 
 #[test]

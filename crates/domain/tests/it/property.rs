@@ -199,7 +199,11 @@ impl Run {
         let mixed = self.chance.one_in(4);
         let gpus = (0..count)
             .map(|i| {
-                let (class, vram) = if mixed && i % 2 == 1 { (other, other_vram) } else { (class, vram) };
+                let (class, vram) = if mixed && i % 2 == 1 {
+                    (other, other_vram)
+                } else {
+                    (class, vram)
+                };
                 let mut card = gpu(&format!("{class}-{}", (first + i) % 12), class, vram, levels);
                 // Of one class and not alike.
                 if mixed && i == 2 {

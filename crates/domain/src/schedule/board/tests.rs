@@ -286,7 +286,11 @@ fn rows_of_nodes_that_left_are_given_to_those_that_come() {
                 most = most.max(living.len());
             }
             let empty = |row: &usize| board.rows[*row].cpu_milli == 0 && board.rows[*row].whole == 0;
-            assert!((0..board.rows()).filter(|row| !living.contains(row)).all(|row| empty(&row)));
+            assert!(
+                (0..board.rows())
+                    .filter(|row| !living.contains(row))
+                    .all(|row| empty(&row))
+            );
         }
         assert!(board.rows() <= most * 5, "{} rows for {most} nodes", board.rows());
     }

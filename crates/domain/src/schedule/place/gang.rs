@@ -91,7 +91,11 @@ impl Search<'_> {
         // As few blocks as can be: those that hold most, and nodes without one last.
         let mut blocks: Vec<(Block, Vec<Place>)> = blocks.into_iter().collect();
         blocks.sort_by_key(|(block, places)| (block.is_none(), std::cmp::Reverse(places.len())));
-        let places: Vec<Place> = blocks.into_iter().flat_map(|(_, places)| places).take(members).collect();
+        let places: Vec<Place> = blocks
+            .into_iter()
+            .flat_map(|(_, places)| places)
+            .take(members)
+            .collect();
         (places.len() == members).then_some((places, false))
     }
 
@@ -119,7 +123,8 @@ impl Search<'_> {
         if members == 0 || !board.row(row).could_hold(shape) || !self.node_will_do(node) {
             return places;
         }
-        let by_memory = usize::try_from(node.free_memory_mib() / self.demand.memory_mib.max(1)).unwrap_or(members);
+        let by_memory =
+            usize::try_from(node.free_memory_mib() / self.demand.memory_mib.max(1)).unwrap_or(members);
         let by_cpu = (node.free_cpu_milli() / self.demand.cpu_milli.max(1)) as usize;
         let most = members.min(by_cpu).min(by_memory);
         if shape.gpus == 0 {
@@ -149,7 +154,8 @@ impl Search<'_> {
             };
             left.used_cpu_milli += self.demand.cpu_milli;
             left.used_memory_mib += self.demand.memory_mib;
-            let taken = |gpu: &crate::schedule::fleet::Gpu| place.slices.iter().any(|slice| slice.gpu == gpu.id);
+            let taken =
+                |gpu: &crate::schedule::fleet::Gpu| place.slices.iter().any(|slice| slice.gpu == gpu.id);
             left.gpus.retain(|gpu| !taken(gpu));
             places.push(place);
         }

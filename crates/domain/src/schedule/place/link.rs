@@ -76,7 +76,11 @@ impl Links {
         };
         let inside: u32 = pairs().sum();
         let all: u32 = set.iter().flat_map(|&one| &self.between[one]).sum();
-        (pairs().min().unwrap_or(0), inside, -(i64::from(all) - 2 * i64::from(inside)))
+        (
+            pairs().min().unwrap_or(0),
+            inside,
+            -(i64::from(all) - 2 * i64::from(inside)),
+        )
     }
 
     /// The first of the best sets, in the order of their members.
