@@ -94,13 +94,15 @@ impl Waste {
         let mut unusable = Vec::new();
         let mut together = Vec::new();
         for cpu in 0..fitting.len() {
-            if cpu > 0 {
-                for at in 0..sizes {
-                    fitting[cpu][at] += fitting[cpu - 1][at];
-                }
-                for whole in 0..TOGETHER {
-                    in_whole[cpu][whole] += in_whole[cpu - 1][whole];
-                }
+            if let ([.., before], [now, ..]) = fitting.split_at_mut(cpu) {
+                now.iter_mut()
+                    .zip(before)
+                    .for_each(|(now, before)| *now += *before);
+            }
+            if let ([.., before], [now, ..]) = in_whole.split_at_mut(cpu) {
+                now.iter_mut()
+                    .zip(before)
+                    .for_each(|(now, before)| *now += *before);
             }
             let mut fits = 0.0;
             for weight in &fitting[cpu] {
@@ -148,7 +150,7 @@ impl Waste {
         let idle = i64::from(idle) * ONE;
         let starved = |&(weight, ratio): &(i64, i64)| {
             let short = (idle - i64::from(cpu_milli) * ratio).max(0);
-            (short >> 8) * weight >> 8
+            ((short >> 8) * weight) >> 8
         };
         self.ratios.iter().map(starved).sum::<i64>() - whole as i64 * together
     }
