@@ -52,12 +52,6 @@ fn fixed(value: f64) -> i64 {
     (value * ONE as f64).round() as i64
 }
 
-fn add(to: &mut [f64], more: &[f64]) {
-    for (to, more) in to.iter_mut().zip(more) {
-        *to += more;
-    }
-}
-
 impl Kind {
     /// How much of it there is, in steps of a sixteenth: a node more or less is no reason to score anew.
     pub fn supply(&self) -> u64 {
@@ -100,10 +94,15 @@ impl Waste {
         let mut unusable = Vec::new();
         let mut together = Vec::new();
         for cpu in 0..fitting.len() {
-            if let Some(below) = cpu.checked_sub(1) {
-                let (fitting_below, in_whole_below) = (fitting[below].clone(), in_whole[below]);
-                add(&mut fitting[cpu], &fitting_below);
-                add(&mut in_whole[cpu], &in_whole_below);
+            if let ([.., before], [now, ..]) = fitting.split_at_mut(cpu) {
+                now.iter_mut()
+                    .zip(before)
+                    .for_each(|(now, before)| *now += *before);
+            }
+            if let ([.., before], [now, ..]) = in_whole.split_at_mut(cpu) {
+                now.iter_mut()
+                    .zip(before)
+                    .for_each(|(now, before)| *now += *before);
             }
             let mut fits = 0.0;
             for weight in &fitting[cpu] {

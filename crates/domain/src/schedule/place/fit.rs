@@ -102,32 +102,15 @@ pub(super) fn on_node(
     let slices: Vec<Slice> = gpus()
         .map(|gpu| sliced(state, gpu, demand, wall))
         .collect::<Option<_>>()?;
-    let place = given(state, node, gpus(), slices, demand, wall)?;
-    Some((left, place))
-}
-
-/// The place that these GPUs are, at the weakest level any of them gives.
-pub(super) fn given<'a>(
-    state: &State,
-    node: &Node,
-    gpus: impl Iterator<Item = &'a Gpu>,
-    slices: Vec<Slice>,
-    demand: &Demand,
-    wall: &Wall,
-) -> Option<Place> {
-    let mut class = None;
-    let levels = gpus.filter_map(|gpu| {
-        class = Some(gpu.facts.class.clone());
-        level(state, gpu, demand, wall)
-    });
+    let levels = gpus().filter_map(|gpu| level(state, gpu, demand, wall));
     let (isolation, why) = levels.min_by_key(|(level, _)| *level)?;
     let kinds: Vec<&str> = slices
         .iter()
         .filter_map(|slice| Some(slice.part.as_ref()?.profile.as_str()))
         .collect();
-    Some(Place {
+    let place = Place {
         node: node.id,
-        class,
+        class: Some(class.into()),
         isolation,
         isolation_why: if kinds.is_empty() {
             why.into()
@@ -135,5 +118,6 @@ pub(super) fn given<'a>(
             format!("{}: {why}", kinds.join(", "))
         },
         slices,
-    })
+    };
+    Some((left, place))
 }

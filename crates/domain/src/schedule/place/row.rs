@@ -2,8 +2,8 @@
 //!
 //! Long-running work and bursty work are kept apart where that costs next to nothing.
 
-use super::fit::{allows_vram, given, vram_wanted};
-use super::wall::level;
+use super::fit::{allows_vram, vram_wanted};
+use super::wall::level_beside;
 use super::{Place, Search, link, on_cpu};
 use crate::schedule::allocation::Slice;
 use crate::schedule::board::Board;
@@ -11,7 +11,7 @@ use crate::schedule::board::row::GpuRoom;
 use crate::schedule::board::shape::Shape;
 use crate::schedule::fleet::{Gpu, Node};
 use crate::schedule::index::Seat;
-use crate::workload::spec::Kind;
+use crate::workload::spec::{Isolation, Kind};
 
 /// A place, and what there is against it.
 pub(super) struct Found {
@@ -48,6 +48,20 @@ pub(super) struct Bank<'a> {
     /// Its GPUs among the node's.
     which: Vec<usize>,
     rooms: Vec<GpuRoom>,
+    /// What was found out of each GPU.
+    known: Vec<Option<Regard<'a>>>,
+}
+
+/// How a GPU regards the job.
+#[derive(Debug, Clone, Copy)]
+enum Regard<'a> {
+    BehindWall,
+    Gives {
+        level: Isolation,
+        why: &'a str,
+        /// Work of another kind is on it.
+        mixes: bool,
+    },
 }
 
 impl<'a> Bank<'a> {
@@ -119,6 +133,7 @@ impl<'a> Search<'a> {
             board,
             row,
             node,
+            known: vec![None; rooms.len()],
             which,
             rooms,
         })
@@ -128,21 +143,18 @@ impl<'a> Search<'a> {
     pub(super) fn choose(&self, bank: &mut Bank<'_>, shape: &Shape) -> Option<(Vec<usize>, bool)> {
         if shape.is_whole() {
             let free = bank.board.whole(bank.row, &bank.rooms, shape);
-            let free: Vec<usize> = free
-                .into_iter()
-                .filter(|&at| self.accepts(bank.gpu(at)))
-                .collect();
+            let free: Vec<usize> = free.into_iter().filter(|&at| self.accepts(bank, at)).collect();
             let gpus: Vec<&Gpu> = free.iter().map(|&at| bank.gpu(at)).collect();
             let chosen = link::choose(&gpus, shape.gpus.into())?;
             return Some((chosen.into_iter().map(|at| free[at]).collect(), false));
         }
         let (chosen, cost) = self.accepted(bank, shape)?;
-        if !chosen.iter().any(|&at| self.mixes(bank.gpu(at))) {
+        if !chosen.iter().any(|&at| self.mixes(bank, at)) {
             return Some((chosen, false));
         }
         let rooms = bank.rooms.clone();
         for at in 0..bank.rooms.len() {
-            if self.mixes(bank.gpu(at)) {
+            if bank.rooms[at].fits(shape) && self.mixes(bank, at) {
                 bank.rooms[at] = GpuRoom::default();
             }
         }
@@ -159,11 +171,8 @@ impl<'a> Search<'a> {
         loop {
             let (chosen, cost) = bank.board.choose(bank.row, &bank.rooms, shape)?;
             let chosen: Vec<usize> = chosen.into_iter().map(usize::from).collect();
-            let behind_wall: Vec<usize> = chosen
-                .iter()
-                .copied()
-                .filter(|&at| !self.accepts(bank.gpu(at)))
-                .collect();
+            let mut behind_wall = chosen.clone();
+            behind_wall.retain(|&at| !self.accepts(bank, at));
             if behind_wall.is_empty() {
                 return Some((chosen, cost));
             }
@@ -173,22 +182,32 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn accepts(&self, gpu: &Gpu) -> bool {
-        allows_vram(&self.slice(gpu), self.demand, &self.wall)
-            && level(self.state, gpu, self.demand, &self.wall).is_some()
+    fn regard<'b>(&self, bank: &mut Bank<'b>, at: usize) -> Regard<'b> {
+        if let Some(known) = bank.known[at] {
+            return known;
+        }
+        let gpu = bank.gpu(at);
+        let bursty = is_bursty(self.spec.kind);
+        let mut mixes = false;
+        let level = level_beside(self.state, gpu, self.demand, &self.wall, |job| {
+            mixes |= is_bursty(job.spec.kind) != bursty;
+        });
+        let allowed = level.filter(|_| allows_vram(&self.slice(gpu), self.demand, &self.wall));
+        let regard = allowed.map_or(Regard::BehindWall, |(level, why)| Regard::Gives {
+            level,
+            why,
+            mixes,
+        });
+        bank.known[at] = Some(regard);
+        regard
     }
 
-    fn mixes(&self, gpu: &Gpu) -> bool {
-        let bursty = is_bursty(self.spec.kind);
-        gpu.holders.iter().any(|holder| {
-            let job = self
-                .state
-                .fleet
-                .allocation(*holder)
-                .map(|neighbour| neighbour.job);
-            let job = job.and_then(|job| self.state.jobs.get(&job));
-            job.is_some_and(|job| is_bursty(job.spec.kind) != bursty)
-        })
+    fn accepts(&self, bank: &mut Bank<'_>, at: usize) -> bool {
+        matches!(self.regard(bank, at), Regard::Gives { .. })
+    }
+
+    fn mixes(&self, bank: &mut Bank<'_>, at: usize) -> bool {
+        matches!(self.regard(bank, at), Regard::Gives { mixes: true, .. })
     }
 
     fn slice(&self, gpu: &Gpu) -> Slice {
@@ -200,9 +219,20 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// The place that these GPUs are, at the weakest level any of them gives.
     pub(super) fn place(&self, bank: &Bank<'_>, chosen: &[usize]) -> Option<Place> {
+        let levels = chosen.iter().filter_map(|&at| match bank.known[at] {
+            Some(Regard::Gives { level, why, .. }) => Some((level, why)),
+            _ => None,
+        });
+        let (isolation, why) = levels.min_by_key(|(level, _)| *level)?;
         let gpus = || chosen.iter().map(|&at| bank.gpu(at));
-        let slices = gpus().map(|gpu| self.slice(gpu)).collect();
-        given(self.state, bank.node, gpus(), slices, self.demand, &self.wall)
+        Some(Place {
+            node: bank.node.id,
+            slices: gpus().map(|gpu| self.slice(gpu)).collect(),
+            class: gpus().next().map(|gpu| gpu.facts.class.clone()),
+            isolation,
+            isolation_why: why.into(),
+        })
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! Deliberately absent: room. Called by `place.rs` for each device it thinks of.
 
+use std::collections::BTreeSet;
+
 use crate::id::TenantId;
 use crate::schedule::fleet::{Gpu, GpuFacts};
 use crate::schedule::part;
 use crate::schedule::seen::{Make, is_of_one_tenant};
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
+use crate::workload::job::Job;
 use crate::workload::spec::{Demand, Isolation};
 
 /// What the tenants' policies ask of a device shared with others.
@@ -15,52 +18,71 @@ pub(super) struct Wall {
     pub owner: ScopeId,
     pub tenant: Option<TenantId>,
     pub at_least: Isolation,
-    shares_guarded: bool,
     /// VRAM of the whole job that policies allow.
     pub vram_mib_at_most: u64,
+    words: Words,
 }
 
 impl Wall {
     pub fn of(state: &State, owner: ScopeId, demand: &Demand) -> Wall {
+        let words = Words::of(state, owner);
+        let most = state.tree.chain(owner);
+        let most = most.filter_map(|scope| scope.policy.max_vram_mib_per_job).min();
         Wall {
             owner,
-            tenant: state.tree.tenant_of(owner),
-            at_least: at_least(state, owner, demand),
-            shares_guarded: consents(state, owner),
-            vram_mib_at_most: state
-                .tree
-                .chain(owner)
-                .filter_map(|scope| scope.policy.max_vram_mib_per_job)
-                .min()
-                .unwrap_or(u64::MAX),
+            tenant: words.tenant,
+            at_least: words.at_least.max(demand.isolation),
+            vram_mib_at_most: most.unwrap_or(u64::MAX),
+            words,
         }
     }
 }
 
-/// The weakest level that policies and the job accept, of the job itself and of its neighbours.
-fn at_least(state: &State, owner: ScopeId, demand: &Demand) -> Isolation {
-    let policies = state
-        .tree
-        .chain(owner)
-        .filter_map(|scope| scope.policy.min_isolation);
-    policies.max().unwrap_or(Isolation::Guarded).max(demand.isolation)
+/// What the policies above an owner say of neighbours, gathered on one way up.
+struct Words {
+    tenant: Option<TenantId>,
+    /// The weakest level they accept, of the job itself and of its neighbours.
+    at_least: Isolation,
+    /// The nearest word on sharing devices with other tenants at `guarded`; silence means no.
+    shares_guarded: bool,
+    /// The other tenants that every policy accepts; none where no policy names any.
+    share_with: Option<BTreeSet<TenantId>>,
 }
 
-/// The nearest word above on sharing devices with other tenants at `guarded`; silence means no.
-fn consents(state: &State, owner: ScopeId) -> bool {
-    state
-        .tree
-        .chain(owner)
-        .find_map(|scope| scope.policy.share_guarded)
-        .unwrap_or(false)
-}
+impl Words {
+    fn of(state: &State, owner: ScopeId) -> Words {
+        let mut words = Words {
+            tenant: None,
+            at_least: Isolation::Guarded,
+            shares_guarded: false,
+            share_with: None,
+        };
+        let mut shares_guarded = None;
+        for scope in state.tree.chain(owner) {
+            if let ScopeId::Tenant(tenant) = scope.id {
+                words.tenant = Some(tenant);
+            }
+            let policy = &scope.policy;
+            words.at_least = policy
+                .min_isolation
+                .map_or(words.at_least, |level| words.at_least.max(level));
+            shares_guarded = shares_guarded.or(policy.share_guarded);
+            if let Some(named) = &policy.share_with {
+                words.share_with = Some(match words.share_with.take() {
+                    Some(known) => known.intersection(named).copied().collect(),
+                    None => named.clone(),
+                });
+            }
+        }
+        words.shares_guarded = shares_guarded.unwrap_or(false);
+        words
+    }
 
-/// Whether every policy above accepts jobs of this other tenant on a device of ours.
-fn shares_with(state: &State, owner: ScopeId, other: Option<TenantId>) -> bool {
-    state.tree.chain(owner).all(|scope| {
-        let named = scope.policy.share_with.as_ref();
+    /// Whether every policy above accepts jobs of this other tenant on a device of ours.
+    fn share_with(&self, other: Option<TenantId>) -> bool {
+        let named = self.share_with.as_ref();
         named.is_none_or(|tenants| other.is_some_and(|other| tenants.contains(&other)))
-    })
+    }
 }
 
 pub(super) fn allows_class(state: &State, owner: ScopeId, class: &str) -> bool {
@@ -118,8 +140,22 @@ pub(super) fn level<'a>(
     demand: &Demand,
     wall: &Wall,
 ) -> Option<(Isolation, &'a str)> {
+    level_beside(state, gpu, demand, wall, |_| {})
+}
+
+/// The same, showing each neighbour once.
+pub(super) fn level_beside<'a>(
+    state: &State,
+    gpu: &'a Gpu,
+    demand: &Demand,
+    wall: &Wall,
+    mut seen: impl FnMut(&Job),
+) -> Option<(Isolation, &'a str)> {
     let level = offered_now(state, gpu, demand, wall)?;
     let why = gpu.facts.isolation.get(&level)?;
+    if level < wall.at_least {
+        return None;
+    }
     let one_tenant = is_of_one_tenant(&gpu.facts);
     // A program is under the service of one such device only.
     if one_tenant && level == Isolation::Guarded && demand.gpus > 1 {
@@ -130,14 +166,14 @@ pub(super) fn level<'a>(
         let Some(job) = state.jobs.get(&neighbour.job) else {
             return false;
         };
-        let owner = ScopeId::User(job.owner);
+        seen(job);
+        let words = Words::of(state, ScopeId::User(job.owner));
         let strong_enough =
-            neighbour.isolation >= wall.at_least && level >= at_least(state, owner, &job.spec.demand);
-        let tenant = state.tree.tenant_of(owner);
-        let accept = shares_with(state, wall.owner, tenant) && shares_with(state, owner, wall.tenant);
+            neighbour.isolation >= wall.at_least && level >= words.at_least.max(job.spec.demand.isolation);
+        let accept = || wall.words.share_with(words.tenant) && words.share_with(wall.tenant);
         let agree = (level >= Isolation::Fenced && neighbour.isolation >= Isolation::Fenced)
-            || (!one_tenant && wall.shares_guarded && consents(state, owner));
-        strong_enough && (tenant == wall.tenant || accept && agree)
+            || (!one_tenant && wall.words.shares_guarded && words.shares_guarded);
+        strong_enough && (words.tenant == wall.tenant || agree && accept())
     });
-    (level >= wall.at_least && neighbours_agree).then_some((level, why.as_str()))
+    neighbours_agree.then_some((level, why.as_str()))
 }
