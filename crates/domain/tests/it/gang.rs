@@ -13,7 +13,7 @@ use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::job::{DoneJob, Outcome, PauseReason, Phase, StopReason};
 use tenure_domain::workload::session::SessionKind;
 use tenure_domain::workload::spec::{Isolation, Sku};
-use tenure_domain::{Actor, Event, Refusal, Wish};
+use tenure_domain::{Actor, Command, Event, Refusal, Wish, decide};
 
 use crate::world::{World, cpu, gang, gpu, inventory, slice, spec, whole};
 
@@ -214,6 +214,29 @@ fn a_gang_is_placed_whole_or_not_at_all() {
     world.exit(one, 60);
     world.schedule();
     assert_eq!(world.state.jobs[&job].members.len(), 4);
+}
+
+#[test]
+#[should_panic(expected = "was placed in part")]
+fn a_gang_placed_in_part_is_never_taken_for_whole() {
+    let mut setting = setting();
+    let (ada, now) = (setting.ada, setting.world.now);
+    let command = Command {
+        at: now,
+        by: Actor::user(ada),
+        ids: setting.world.next,
+        wish: Wish::Submit {
+            owner: ada,
+            spec: spec("train", gang(4, whole(1)), 3600).into(),
+        },
+    };
+    let mut events = decide(&setting.world.state, &command).expect("taken");
+    if let Some(Event::JobPlaced { others, .. }) = events.last_mut() {
+        others.pop();
+    }
+    for event in &events {
+        setting.world.state.apply(now, event);
+    }
 }
 
 #[test]
