@@ -72,7 +72,9 @@ impl Setting {
             Setting::Weight(weight) => share.weight = weight,
             Setting::HalfLife(half_life_s) => share.half_life_s = half_life_s,
             Setting::Aged(aged_s) => share.aged_s = aged_s,
-            Setting::Class(class, Part::Nominal, None) => drop(share.nominal.remove(&class)),
+            Setting::Class(class, Part::Nominal, None) => {
+                share.nominal.remove(&class);
+            }
             Setting::Class(class, Part::Nominal, Some(gpu_milli)) => {
                 share.nominal.entry(class).or_default().gpu_milli = gpu_milli;
             }

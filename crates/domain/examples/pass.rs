@@ -195,7 +195,7 @@ fn users(cell: &mut Cell) -> Vec<UserId> {
             name: format!("tenant-{t}"),
         });
         let nominal = Nominal {
-            gpu_milli: 200_000,
+            gpu_milli: 400_000,
             ..Nominal::default()
         };
         let share = Share {

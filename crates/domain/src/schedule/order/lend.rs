@@ -23,29 +23,33 @@ pub enum Footing {
 
 /// What a scope uses of its nominal quota of a class, if it has one.
 pub fn use_of(scope: &Scope, class: &str) -> Option<Use> {
+    use_by(scope, class, &meter(class))
+}
+
+fn meter(class: &str) -> Meter {
+    Meter {
+        resource: Resource::GpuMilli,
+        of: Of::Class(class.into()),
+    }
+}
+
+fn use_by(scope: &Scope, class: &str, meter: &Meter) -> Option<Use> {
     let nominal = *scope.share.nominal.get(class)?;
     Some(Use {
         nominal,
-        used_milli: used_milli(scope, class),
+        used_milli: scope.used.get(meter).unwrap_or(0),
     })
-}
-
-fn used_milli(scope: &Scope, class: &str) -> u64 {
-    let meter = Meter {
-        resource: Resource::GpuMilli,
-        of: Of::Class(class.into()),
-    };
-    scope.used.get(&meter).unwrap_or(0)
 }
 
 /// The siblings that share nominal quotas of the class with a scope.
 pub fn siblings<'a>(state: &'a State, scope: &'a Scope, class: &str) -> impl Iterator<Item = (ScopeId, Use)> {
+    let meter = meter(class);
     let beside = scope
         .parent
         .into_iter()
         .flat_map(|parent| state.tree.children(parent));
     let others = beside.filter(|other| other.id != scope.id);
-    others.filter_map(move |other| Some((other.id, use_of(other, class)?)))
+    others.filter_map(move |other| Some((other.id, use_by(other, class, &meter)?)))
 }
 
 /// On what `ask_milli` more of the class would stand for the owner; or which limit says no, and what would change it.
@@ -54,7 +58,11 @@ pub fn footing(state: &State, owner: ScopeId, class: &str, ask_milli: u64) -> Re
     if ask_milli == 0 {
         return Ok(footing);
     }
-    for scope in state.tree.chain(owner) {
+    for scope in state
+        .tree
+        .chain(owner)
+        .filter(|scope| !scope.share.nominal.is_empty())
+    {
         let Some(of_scope) = use_of(scope, class) else {
             continue;
         };

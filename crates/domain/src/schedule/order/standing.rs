@@ -83,12 +83,13 @@ impl Branch {
 
 impl Standings {
     /// The line whose turn it is.
-    pub fn first(&self) -> Option<(LineAt, &Line)> {
+    pub fn first(&self) -> Option<(LineAt, &Line, Band)> {
         let mut at = ROOT;
         loop {
-            at = self.branches[at].below.first()?.1;
+            let (key, below) = *self.branches[at].below.first()?;
+            at = below;
             if let What::Line(line) = &self.branches[at].what {
-                return Some((LineAt(at), line));
+                return Some((LineAt(at), line, key.band));
             }
         }
     }

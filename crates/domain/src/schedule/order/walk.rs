@@ -1,8 +1,8 @@
 //! A pass over the queue: which waiting job is tried next.
 //!
 //! Class by class: first who waited past the bound, oldest first; then line by line in their order. A line whose first
-//! job was refused is not asked again in the pass, nor is, for want of room, any line of equal need under the same
-//! policies: nothing a pass does makes room. Work between two answers is bounded. A walk is no part of the state and is
+//! job was refused is not asked again in the pass, nor is any line of equal need under the same limits or, for want of
+//! room, under the same policies: nothing a pass does gives back quota or room. Work between two answers is bounded. A walk is no part of the state and is
 //! never stored; it names jobs, and the command `Schedule` decides about each. Driven by the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::refusal::{Code, Refusal};
 use crate::schedule::queue::Need;
 use crate::state::State;
 use crate::tenancy::policy::Policy;
-use crate::tenancy::scope::ScopeId;
+use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::{SECOND_MS, Time};
 use crate::workload::job::Job;
 use crate::workload::spec::{Demand, Priority};
@@ -62,18 +62,20 @@ pub struct Walk {
     classes: Vec<Priority>,
     stage: Stage,
     standings: Standings,
-    /// Lines of this class that were refused.
-    refused: BTreeSet<(UserId, Need)>,
+    /// Needs of this class that were refused, by the scope under which all have the same limits.
+    refused: BTreeSet<(ScopeId, Need)>,
     /// Needs that found no room, by the scope under which all have the same policies.
     no_room: BTreeSet<(ScopeId, Need)>,
     /// What aged jobs wait for: nobody behind them gets it.
     kept: Vec<Demand>,
+    /// Needs within nominal quota when last looked at, by the scope under which all have the same limits.
+    sure: BTreeMap<(ScopeId, Need), bool>,
     ranks: BTreeMap<Signature, u64>,
     asked: Option<Asked>,
     /// Jobs asked about so far.
     count: usize,
     /// Some scope has a nominal quota.
-    sure: bool,
+    any_sure: bool,
 }
 
 impl Walk {
@@ -86,10 +88,11 @@ impl Walk {
             refused: BTreeSet::new(),
             no_room: BTreeSet::new(),
             kept: Vec::new(),
+            sure: BTreeMap::new(),
             ranks: BTreeMap::new(),
             asked: None,
             count: 0,
-            sure: state.tree.iter().any(|scope| !scope.share.nominal.is_empty()),
+            any_sure: state.tree.iter().any(|scope| !scope.share.nominal.is_empty()),
         }
     }
 
@@ -154,7 +157,8 @@ impl Walk {
             .get(&asked.job)
             .is_some_and(|job| state.queue.contains(job));
         if still_waits {
-            self.refused.insert((asked.user, asked.need.clone()));
+            self.refused
+                .insert((one_limit(state, asked.user), asked.need.clone()));
         }
         let Some(line) = asked.line else { return };
         let class = *self.classes.last().expect("a line was asked within its class");
@@ -201,7 +205,7 @@ impl Walk {
             _ => Stage::Lines,
         };
         for (user, need, head) in some {
-            if !self.refused.contains(&(user, need.clone())) {
+            if !self.refused.contains(&(one_limit(state, user), need.clone())) {
                 let first = self.place_of(state, &need, head);
                 self.standings.add(state, self.at, Line { user, need }, first);
             }
@@ -211,15 +215,20 @@ impl Walk {
 
     fn next_line(&mut self, state: &State, class: Priority) -> Turn {
         for _ in 0..AT_ONCE {
-            let Some((at, line)) = self.standings.first() else {
+            let Some((at, line, band)) = self.standings.first() else {
                 self.next_class();
                 return Turn::Looks;
             };
             let (user, need) = (line.user, line.need.clone());
             let head = state.queue.head(class, user, &need);
             match head.filter(|_| !self.is_out(state, user, &need)) {
-                Some(job) => return self.ask(job, user, need, Some(at)),
                 None => self.standings.set(state, self.at, at, None),
+                // Others of its chain may have started since it was looked at.
+                Some(job) if band == Band::Nominal && !self.look_again(state, user, &need) => {
+                    let rest = (Band::Rest, self.rank(state, &state.jobs[&job]), job);
+                    self.standings.set(state, self.at, at, Some(rest));
+                }
+                Some(job) => return self.ask(job, user, need, Some(at)),
             }
         }
         Turn::Looks
@@ -231,6 +240,7 @@ impl Walk {
         self.standings = Standings::default();
         self.refused.clear();
         self.no_room.clear();
+        self.sure.clear();
     }
 
     fn ask(&mut self, job: JobId, user: UserId, need: Need, line: Option<LineAt>) -> Turn {
@@ -245,18 +255,29 @@ impl Walk {
     }
 
     fn is_out(&self, state: &State, user: UserId, need: &Need) -> bool {
-        let line = (user, need.clone());
-        self.refused.contains(&line)
-            || self.kept.iter().any(|aged| competes(aged, need.demand()))
-            || !self.no_room.is_empty() && self.no_room.contains(&(one_policy(state, user), line.1))
+        self.kept.iter().any(|aged| competes(aged, need.demand()))
+            || !self.refused.is_empty() && self.refused.contains(&(one_limit(state, user), need.clone()))
+            || !self.no_room.is_empty() && self.no_room.contains(&(one_policy(state, user), need.clone()))
     }
 
     /// Where a line stands with this job first in it.
     fn place_of(&mut self, state: &State, need: &Need, job: JobId) -> (Band, u64, JobId) {
         let job = &state.jobs[&job];
-        let sure = self.sure && is_sure(state, ScopeId::User(job.owner), need);
+        let sure = self.any_sure && self.looked_at(state, job.owner, need);
         let band = if sure { Band::Nominal } else { Band::Rest };
         (band, self.rank(state, job), job.id)
+    }
+
+    /// Whether the need stands within nominal quota, as far as was seen in this class.
+    fn looked_at(&mut self, state: &State, user: UserId, need: &Need) -> bool {
+        let key = (one_limit(state, user), need.clone());
+        let look = || is_sure(state, ScopeId::User(user), need);
+        *self.sure.entry(key).or_insert_with(look)
+    }
+
+    fn look_again(&mut self, state: &State, user: UserId, need: &Need) -> bool {
+        self.sure.remove(&(one_limit(state, user), need.clone()));
+        self.looked_at(state, user, need)
     }
 
     fn rank(&mut self, state: &State, job: &Job) -> u64 {
@@ -288,15 +309,23 @@ fn is_sure(state: &State, owner: ScopeId, need: &Need) -> bool {
 /// The lowest scope above the user that has a policy of its own, its tenant if there is none: all users with the same
 /// answer are under the same policies, and find room alike.
 fn one_policy(state: &State, user: UserId) -> ScopeId {
-    let mut found = ScopeId::Platform;
-    for scope in state.tree.chain(ScopeId::User(user)) {
-        if scope.policy != Policy::default() {
-            return scope.id;
-        }
-        if let ScopeId::Tenant(_) = scope.id {
-            found = scope.id;
-            break;
-        }
-    }
-    found
+    lowest(state, user, |scope| scope.policy != Policy::default())
+}
+
+/// The lowest scope above the user that has limits of its own, its tenant if there is none: all users with the same answer
+/// are admitted alike, and find room alike.
+fn one_limit(state: &State, user: UserId) -> ScopeId {
+    lowest(state, user, |scope| {
+        scope.suspended
+            || !scope.quota.0.is_empty()
+            || !scope.budgets.is_empty()
+            || !scope.share.nominal.is_empty()
+            || scope.policy != Policy::default()
+    })
+}
+
+fn lowest(state: &State, user: UserId, has: impl Fn(&Scope) -> bool) -> ScopeId {
+    let mut above = state.tree.chain(ScopeId::User(user));
+    let found = above.find(|scope| has(scope) || matches!(scope.id, ScopeId::Tenant(_)));
+    found.map_or(ScopeId::Platform, |scope| scope.id)
 }
