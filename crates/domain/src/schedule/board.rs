@@ -342,11 +342,13 @@ impl Board {
         let Some(least) = choose::least_waste(row, gpus, shares, kind.vram_mib, shape, waste) else {
             return 0;
         };
-        let score = if shape.gpus == 0 && (row.gpus == 0 || waste.is_none()) {
-            // The tightest, and those without a GPU before the others.
+        let score = if shape.gpus == 0 && row.gpus == 0 {
+            // The tightest, and all of them before nodes with GPUs, which need their CPU.
             let left = u64::from(row.cpu_milli - shape.cpu_milli);
-            let tight = MIDDLE - 1 - fine_log(left).min(MIDDLE - 2);
-            tight + if row.gpus == 0 { MIDDLE } else { 0 }
+            2 * MIDDLE - 1 - fine_log(left).min(MIDDLE - 2)
+        } else if shape.gpus == 0 && waste.is_none() {
+            // Spread, as nobody knows yet how much CPU the GPUs will need.
+            MIDDLE
         } else if waste.is_none() {
             let most = (1 << SCORE_BITS) - 1;
             u32::try_from(most - least.clamp(0, most - 1)).unwrap_or(1)
