@@ -179,7 +179,7 @@ async fn what_has_no_worker_is_kept_and_says_why() {
 fn with_checkpoint() -> Machine {
     let machine = Machine::new();
     machine
-        .nvml(&json!({"driver": "595.71.05", "devices": [{"model": "H100", "uuid": "GPU-whole", "bus": 1}]}));
+        .nvml(&json!({"driver": "595.71.05", "devices": [{"model": "H100-80GB", "uuid": "GPU-whole", "bus": 1}]}));
     for file in ["nvidia0", "nvidiactl", "nvidia-uvm"] {
         machine.file(&format!("dev/{file}"), "");
     }

@@ -123,7 +123,10 @@ fn a_death_inside_the_ledger_is_repaired() {
     // It has its place already: claiming the dead one's would repair the lock by another rule.
     let survivor = Process::join(&path, 1).unwrap();
     let mut inside = 0;
-    for _ in 0..rounds {
+    let mut round = 0;
+    // On a loaded machine few kills land there: until one has, it goes on for a while.
+    while round < rounds || inside == 0 && round < 20 * rounds {
+        round += 1;
         let charged = || {
             let reading = device.snapshot().unwrap();
             reading.slice(1).unwrap().counter(Counter::Allocations)
@@ -146,8 +149,8 @@ fn a_death_inside_the_ledger_is_repaired() {
         survivor.credit(LIMIT).unwrap();
         assert_eq!(device.audit_bytes(1).unwrap(), 0);
     }
-    assert!(inside > 0, "no kill of {rounds} landed inside the lock");
-    println!("{inside} of {rounds} deaths were inside the lock");
+    assert!(inside > 0, "no kill of {round} landed inside the lock");
+    println!("{inside} of {round} deaths were inside the lock");
 }
 
 /// Charges, forks a child that stays, and stays itself until killed.

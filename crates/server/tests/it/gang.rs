@@ -81,6 +81,11 @@ fn exited(exit_code: Option<i32>, by: Option<StopReason>) -> Observation {
     }
 }
 
+/// Which of two like nodes goes first is nobody's matter.
+fn are_two_and_two(names: &[&str]) -> bool {
+    names == ["alpha", "alpha", "beta", "beta"] || names == ["beta", "beta", "alpha", "alpha"]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_is_shown_read_and_ended_as_one() {
     let setting = Setting::new(4).await;
@@ -92,7 +97,7 @@ async fn a_gang_is_shown_read_and_ended_as_one() {
         .iter()
         .map(|member| member["node_name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["alpha", "alpha", "beta", "beta"]);
+    assert!(are_two_and_two(&names), "{names:?}");
     for member in 0..4 {
         setting.see(member, Observation::Running).await;
     }
@@ -224,7 +229,8 @@ async fn members_know_their_number_and_where_the_others_are() {
     let third = told(&apart, 2);
     assert_eq!(third["TENURE_MEMBER"], "2");
     assert_eq!(third["TENURE_MEMBERS"], "4");
-    assert_eq!(third["TENURE_PEERS"], "alpha,alpha,beta,beta");
+    let peers: Vec<&str> = third["TENURE_PEERS"].split(',').collect();
+    assert!(are_two_and_two(&peers), "{peers:?}");
     assert!(
         !third.contains_key("MASTER_ADDR"),
         "between nodes there is no address that could be true"
@@ -232,7 +238,7 @@ async fn members_know_their_number_and_where_the_others_are() {
     apart.world.end().await;
     let together = Setting::new(2).await;
     let (first, second) = (told(&together, 0), told(&together, 1));
-    assert_eq!(second["TENURE_PEERS"], "alpha,alpha");
+    assert!(["alpha,alpha", "beta,beta"].contains(&&*second["TENURE_PEERS"]));
     assert_eq!(first["MASTER_ADDR"], "127.0.0.1");
     assert_eq!(first["MASTER_PORT"], second["MASTER_PORT"]);
     together.world.end().await;

@@ -25,7 +25,6 @@ impl House {
     async fn new() -> House {
         let world = World::new().await;
         let gpu = world.gpu(GPU).await.to_string();
-        world.gpu("GPU-idle").await;
         let mut tenants = Vec::new();
         for name in ["acme", "globex", "hooli"] {
             let tenant = world.tenant(name).await;
@@ -52,6 +51,8 @@ impl House {
         };
         let train = house.start(&ada_id, "train", 300, 2048).await;
         let render = house.start(&cleo_id, "render", 500, 4096).await;
+        // After them, so that they are on the other.
+        house.world.gpu("GPU-idle").await;
         house.read(&[(train, 111), (render, 222)]);
         house
     }
