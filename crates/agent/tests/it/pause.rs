@@ -178,8 +178,9 @@ async fn what_has_no_worker_is_kept_and_says_why() {
 /// and refuses steps out of order, as the driver does.
 fn with_checkpoint() -> Machine {
     let machine = Machine::new();
-    machine
-        .nvml(&json!({"driver": "595.71.05", "devices": [{"model": "H100-80GB", "uuid": "GPU-whole", "bus": 1}]}));
+    machine.nvml(
+        &json!({"driver": "595.71.05", "devices": [{"model": "H100-80GB", "uuid": "GPU-whole", "bus": 1}]}),
+    );
     for file in ["nvidia0", "nvidiactl", "nvidia-uvm"] {
         machine.file(&format!("dev/{file}"), "");
     }
