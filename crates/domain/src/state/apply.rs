@@ -16,7 +16,7 @@ use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::{SECOND_MS, Time};
 use crate::workload::job::{Admission, DoneJob, Job, Outcome, PauseReason, Phase};
-use crate::workload::member::{Member, MemberEnd, MemberPhase};
+use crate::workload::member::{Member, MemberEnd, MemberPhase, advance, longer_ms};
 use crate::workload::spec::{Demand, JobSpec};
 
 /// A job that its node could not resume is not asked of it again before.
@@ -225,11 +225,11 @@ impl State {
                 others,
             } => self.place(at, *job, [allocation].into_iter().chain(others)),
             Event::JobStarting { job } => self.change_job(at, *job, Phase::Starting, |job| {
-                advance(job, MemberPhase::Starting)
+                advance(&mut job.members, MemberPhase::Starting)
             }),
             Event::JobRunning { job } => self.change_job(at, *job, Phase::Running, |job| {
                 job.started = job.started.or(Some(at));
-                advance(job, MemberPhase::Running);
+                advance(&mut job.members, MemberPhase::Running);
             }),
             Event::MemberStarting { job, allocation } => {
                 self.member(*job, *allocation).phase = MemberPhase::Starting
@@ -574,7 +574,7 @@ impl State {
         job.charged.money.0 += charge.cost.money.0;
         job.charged.gpu_ms += charge.cost.gpu_ms;
         let ran_before_s = job.ran_ms / SECOND_MS;
-        job.ran_ms += longer_ms(&mut job.members, charge);
+        job.ran_ms += longer_ms(&mut job.members, charge.allocation, charge.to_ms);
         if let Some(alike) = job.alike {
             let ran_s = job.ran_ms / SECOND_MS;
             self.history.ran(alike, ran_before_s, ran_s, at);
@@ -684,25 +684,6 @@ impl State {
             job: Box::new(done),
         }
     }
-}
-
-/// All members that were not as far.
-fn advance(job: &mut Job, phase: MemberPhase) {
-    let members = job.members.iter_mut().filter(|member| member.phase < phase);
-    members.for_each(|member| member.phase = phase);
-}
-
-/// How much longer the job ran by a charge: members run beside one another, so the longest counts.
-fn longer_ms(members: &mut [Member], charge: &Charge) -> u64 {
-    let longest = |members: &[Member]| members.iter().map(|member| member.ran_ms).max().unwrap_or(0);
-    let before = longest(members);
-    if let Some(member) = members
-        .iter_mut()
-        .find(|member| member.allocation == charge.allocation)
-    {
-        member.ran_ms = charge.to_ms;
-    }
-    longest(members) - before
 }
 
 fn scope_number(scope: ScopeId) -> u64 {

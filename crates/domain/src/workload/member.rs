@@ -101,3 +101,20 @@ impl Member {
         self.end.is_none()
     }
 }
+
+/// All that were not as far are, now.
+pub(crate) fn advance(members: &mut [Member], phase: MemberPhase) {
+    let behind = members.iter_mut().filter(|member| member.phase < phase);
+    behind.for_each(|member| member.phase = phase);
+}
+
+/// How much longer the job ran, now that one of its allocations ran for `to_ms`: members run beside one another, so the
+/// longest counts.
+pub(crate) fn longer_ms(members: &mut [Member], allocation: AllocationId, to_ms: u64) -> u64 {
+    let longest = |members: &[Member]| members.iter().map(|member| member.ran_ms).max().unwrap_or(0);
+    let before = longest(members);
+    if let Some(member) = members.iter_mut().find(|member| member.allocation == allocation) {
+        member.ran_ms = to_ms;
+    }
+    longest(members) - before
+}
