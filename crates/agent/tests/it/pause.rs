@@ -182,7 +182,8 @@ fn with_checkpoint() -> Machine {
         &json!({"driver": "595.71.05", "devices": [{"model": "H100-80GB", "uuid": "GPU-whole", "bus": 1}]}),
     );
     for file in ["nvidia0", "nvidiactl", "nvidia-uvm"] {
-        machine.file(&format!("dev/{file}"), "");
+        // One that can be opened: the null device's numbers.
+        machine.device(&format!("dev/{file}"), 1, 3);
     }
     machine.file("stages/none", "");
     let stages = machine.root.path().join("stages").display().to_string();
@@ -211,7 +212,7 @@ fn with_checkpoint() -> Machine {
 fn counting(bench: &Bench, machine: &Machine) -> Order {
     let device = machine.root.path().join("dev/nvidia0");
     let script = format!(
-        "exec 3<{}; n=0; while :; do n=$((n+1)); echo $n > $MARKS/count; sleep 0.02; done",
+        "exec 3<{}; n=0; while :; do n=$((n+1)); echo $n > $MARKS/count; sleep 0.02 3<&-; done",
         device.display()
     );
     let mut order = bench.order(fresh(), &script);
@@ -247,7 +248,10 @@ async fn a_driver_sets_aside_what_has_no_worker() {
     let (id, devices) = (order.allocation, order.devices.clone());
     let mut watcher = bench.watch();
     bench.start(order).await;
-    watcher.state(id, is_running).await;
+    let state = watcher
+        .state(id, |state| is_running(state) || has_ended(state))
+        .await;
+    assert!(is_running(&state), "{state:?}");
     crate::bench::eventually("it counts", || !count(&bench).is_empty()).await;
 
     bench.hub().pause(bench.node, id).await.unwrap();

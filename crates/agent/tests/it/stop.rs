@@ -48,14 +48,16 @@ async fn a_job_that_does_not_listen_is_killed_with_all_its_descendants() {
     let mut watcher = bench.watch();
     let id = fresh();
     // A grandchild in a session of its own, deaf to the signal, whose parent is gone.
-    let deaf = "trap \"\" TERM; while :; do sleep 0.1; done";
+    let deaf = "trap \"\" TERM; : > $MARKS/$$; while :; do sleep 0.1; done";
     let tag = format!("deaf-{id}");
     let script = format!(
-        "trap '' TERM; (setsid sh -c '{deaf}' {tag} &) ; setsid sh -c '{deaf}' {tag} & while :; do sleep 0.1; done"
+        "trap '' TERM; (setsid sh -c '{deaf}' {tag} &) ; setsid sh -c '{deaf}' {tag} & : > $MARKS/$$; while :; do sleep 0.1; done"
     );
     bench.start(bench.order(id, &script)).await;
     watcher.state(id, is_running).await;
-    eventually("the grandchildren are up", || any_process_with(&tag)).await;
+    let marks = bench.root.path().join("marks");
+    let deaf_now = || std::fs::read_dir(&marks).map_or(0, |marks| marks.count());
+    eventually("all three are deaf", || deaf_now() == 3).await;
     let asked = Instant::now();
     bench
         .hub()
