@@ -75,7 +75,7 @@ fn scrub_device(device: Handle, bytes: u64, least: u64, seed: u32) -> Result<Scr
         context.zero(piece)?;
     }
     let (local_bytes, compute_units) = (device::local_bytes(device), device::compute_units(device));
-    kernels.local(&context, compute_units as usize * ROUNDS, local_bytes, seed)?;
+    kernels.local(&context, compute_units as usize, ROUNDS, local_bytes, seed)?;
     // SAFETY: a live queue.
     device::done(unsafe { (cl().finish)(context.queue) }, "finish")?;
     Ok(Scrubbed {

@@ -1,10 +1,11 @@
 //! What runs on the device: kernels that write a pattern, count where it is not, and do the same in local memory.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, c_void};
 use std::marker::PhantomData;
 use std::ptr::{null, null_mut};
 
-use super::device::{Context, Piece, done, group_size, largest};
+use super::device::{Context, Piece, done, group_size, is_processor, largest};
 use crate::abi::Handle;
 use crate::driver::cl;
 
@@ -32,18 +33,39 @@ __kernel void tenure_local(__local volatile uint *local_memory, ulong words, uin
     }
     if (seen) atomic_add(wrong, seen);
 }
+
+__kernel void tenure_local_where(__local volatile uint *local_memory, ulong words, uint salt, __global uint *wrong, ulong places) {
+    uint seen = 0;
+    for (ulong at = get_local_id(0); at < words; at += get_local_size(0)) local_memory[at] = pattern(at, salt);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (ulong at = get_local_id(0); at < words; at += get_local_size(0)) {
+        seen += local_memory[at] != pattern(at, salt);
+        local_memory[at] = 0;
+    }
+    if (seen) atomic_add(wrong, seen);
+    if (get_local_id(0) == 0 && get_group_id(0) < places) {
+        ulong where = (ulong)(uintptr_t)local_memory;
+        wrong[2 + 2 * get_group_id(0)] = (uint)where;
+        wrong[3 + 2 * get_group_id(0)] = (uint)(where >> 32);
+    }
+}
 ";
 
 /// What the kernels answer in: as large as the pages that drivers give, so that no other piece shares one with it.
 const OWN_BYTES: u64 = 2 << 20;
 /// Work items that go over a piece together.
 const ITEMS: usize = 1 << 16;
+/// How often a processor's threads are asked for their local memory until all have answered. A thread that takes no work
+/// in all of them is not there: a pool may be smaller than the processor.
+const ASKED_MOST: usize = 64;
 
 pub(super) struct Kernels {
     program: Handle,
     write: Handle,
     check: Handle,
     local: Handle,
+    /// Of a processor, where each thread of the driver has local memory of its own: says which it was.
+    local_where: Handle,
     wrong: Piece,
 }
 
@@ -60,6 +82,7 @@ impl Kernels {
             write: null_mut(),
             check: null_mut(),
             local: null_mut(),
+            local_where: null_mut(),
             wrong: Piece::new(context, (largest(context.device) / 16).clamp(4, OWN_BYTES) & !3)?,
         };
         // SAFETY: a live program; no options, no callback.
@@ -68,6 +91,9 @@ impl Kernels {
         kernels.write = kernel(program, c"tenure_write")?;
         kernels.check = kernel(program, c"tenure_check")?;
         kernels.local = kernel(program, c"tenure_local")?;
+        if is_processor(context.device) {
+            kernels.local_where = kernel(program, c"tenure_local_where")?;
+        }
         Ok(kernels)
     }
 
@@ -94,22 +120,59 @@ impl Kernels {
         self.none_wrong(context, "device memory")
     }
 
-    /// Writes, checks and zeroes local memory in so many groups, each of which has all that a unit has.
-    pub fn local(&self, context: &Context, groups: usize, bytes: u64, salt: u32) -> Result<(), String> {
+    /// Writes, checks and zeroes local memory in so many groups for each of the units, each group having all that a unit
+    /// has. Which unit runs which group nobody says; a processor's threads can be told apart, and are awaited.
+    pub fn local(
+        &self,
+        context: &Context,
+        units: usize,
+        rounds: usize,
+        bytes: u64,
+        salt: u32,
+    ) -> Result<(), String> {
         if bytes < 4 {
             return Ok(());
         }
+        if self.local_where.is_null() {
+            return self.local_once(context, units * rounds, bytes, salt);
+        }
+        let mut seen = BTreeSet::new();
+        for _ in 0..ASKED_MOST {
+            self.local_once(context, units * rounds, bytes, salt)?;
+            let places = self.places(units * rounds);
+            let words = context.read(&self.wrong, 2, 2 * places as usize)?;
+            seen.extend(words.chunks_exact(2).map(|pair| (pair[0], pair[1])));
+            if seen.len() >= units {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many groups can say where they were.
+    fn places(&self, groups: usize) -> u64 {
+        (groups as u64).min((self.wrong.words() / 2).saturating_sub(1))
+    }
+
+    fn local_once(&self, context: &Context, groups: usize, bytes: u64, salt: u32) -> Result<(), String> {
         context.zero(&self.wrong)?;
         let size = group_size(context.device);
+        let places = self.places(groups);
         let mut words = bytes / 4;
         loop {
-            let arguments = [
+            let mut arguments = vec![
                 Argument::local(words as usize * 4),
                 Argument::of_number(&words),
                 Argument::of_number(&salt),
                 of(&self.wrong.handle),
             ];
-            match launch(context, self.local, &arguments, groups * size, Some(size)) {
+            let kernel = if self.local_where.is_null() {
+                self.local
+            } else {
+                arguments.push(Argument::of_number(&places));
+                self.local_where
+            };
+            match launch(context, kernel, &arguments, groups * size, Some(size)) {
                 Ok(()) => break,
                 // Some of it the driver keeps for itself; what no kernel can have, no kernel can read.
                 Err(_) if words > bytes / 4 * 3 / 4 => words -= (bytes / 64).max(4) / 4,
@@ -131,7 +194,7 @@ impl Drop for Kernels {
     fn drop(&mut self) {
         // SAFETY: live handles, each released once; those not made are null.
         unsafe {
-            for kernel in [self.write, self.check, self.local] {
+            for kernel in [self.write, self.check, self.local, self.local_where] {
                 if !kernel.is_null() {
                     (cl().release_kernel)(kernel);
                 }

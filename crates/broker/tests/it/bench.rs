@@ -159,9 +159,16 @@ impl Bench {
         self.vendor.prepare(&mut command);
         // SAFETY: one system call between fork and exec.
         unsafe {
-            command.pre_exec(move || match libc::dup2(inherited, LISTENER) {
-                LISTENER => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
+            command.pre_exec(move || {
+                // Put onto itself it would be closed with the rest.
+                let put = match inherited {
+                    LISTENER => libc::fcntl(LISTENER, libc::F_SETFD, 0),
+                    _ => libc::dup2(inherited, LISTENER),
+                };
+                match put {
+                    -1 => Err(std::io::Error::last_os_error()),
+                    _ => Ok(()),
+                }
             });
         }
         let child = command
