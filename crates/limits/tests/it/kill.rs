@@ -101,13 +101,17 @@ pub fn charge_without_end(page: &Path, slice: u64) {
     }
 }
 
+/// Behind the header's five lines, where slices are aligned; and the lock's own line in a slice.
+const SLICES_AT: u64 = 384;
+const LOCK_AT: u64 = 64;
+
 /// Where the lock word of the first slice stands: an observer outside the crate knows the layout.
 fn lock_word(path: &Path) -> u32 {
     use std::os::unix::fs::FileExt;
     let mut word = [0; 4];
     std::fs::File::open(path)
         .unwrap()
-        .read_exact_at(&mut word, 256 + 64)
+        .read_exact_at(&mut word, SLICES_AT + LOCK_AT)
         .unwrap();
     u32::from_le_bytes(word)
 }

@@ -199,7 +199,7 @@ fn a_stopped_holder_starves_nobody() {
         signal(&bench.workers[0], SIGCONT);
     }
     println!("takeover from a stopped holder: at worst {worst:?}");
-    assert!(worst < Duration::from_millis(100), "{worst:?}");
+    assert!(worst < Duration::from_secs(1), "{worst:?}");
     close("after it goes on, its share", 500.0, 40.0, || {
         bench.shares(&[1, 2], Duration::from_secs(2)).0[0]
     });
