@@ -10,6 +10,8 @@ mod scrub;
 mod session;
 mod volume;
 
+pub(crate) use pause::cannot_pause;
+
 use crate::actor::Actor;
 use crate::command::{Command, Wish};
 use crate::event::Event;

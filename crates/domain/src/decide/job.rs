@@ -11,6 +11,7 @@ use crate::ledger::account::{AccountId, Posting};
 use crate::refusal::{Code, Refusal};
 use crate::schedule::admit::refuse_for_ever;
 use crate::schedule::allocation::Allocation;
+use crate::schedule::evict;
 use crate::schedule::pass::{self, Ask};
 use crate::schedule::place::refuse_beyond_fleet;
 use crate::schedule::volume::VolumeNeeds;
@@ -85,8 +86,9 @@ impl Case<'_> {
             job,
             attempt: 1,
         };
-        if let Ok(started) = pass::start(self.state, &ask, &mut self.ids, self.command.at) {
-            events.extend(started);
+        match pass::start(self.state, &ask, &mut self.ids, self.command.at) {
+            Ok(started) => events.extend(started),
+            Err(waits) => events.extend(evict::make_room(self.state, &ask, &waits, self.command.at)),
         }
         Ok(events)
     }
@@ -251,13 +253,15 @@ impl Case<'_> {
                 job: id,
                 outcome: Outcome::OverLimit,
             },
-            _ if job.attempt >= job.spec.max_attempts => Event::JobEnded {
+            // Giving way is no fault, and uses up no attempt.
+            Some(StopReason::Evicted) => Event::JobRequeued { job: id, why },
+            None if job.tries() >= job.spec.max_attempts => Event::JobEnded {
                 job: id,
                 outcome: Outcome::GaveUp {
-                    attempts: job.attempt,
+                    attempts: job.tries(),
                 },
             },
-            _ => Event::JobRequeued { job: id, why },
+            None => Event::JobRequeued { job: id, why },
         }
     }
 

@@ -5,8 +5,10 @@ use std::ops::Bound;
 
 use super::admit::{admit, resumed, within_limits};
 use super::allocation::Allocation;
+use super::calendar::{self, Stay, leaves_promised};
 use super::place::{has_room_again, places};
 use super::volume::{VolumeNeeds, bind};
+use super::{backfill, evict};
 use crate::event::Event;
 use crate::id::{AllocationId, Ids, JobId, VolumeId};
 use crate::refusal::{Code, Refusal};
@@ -15,6 +17,9 @@ use crate::tenancy::scope::ScopeId;
 use crate::time::Time;
 use crate::workload::job::{Job, Phase};
 use crate::workload::spec::{JobSpec, Priority};
+
+/// Room is made or promised to the first of the queue.
+const FIRST: usize = 32;
 
 /// Where a waiting job stands in the queue: higher priority first, then who came first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,14 +48,47 @@ pub fn next_cursor(state: &State, cursor: Option<QueueKey>, limit: usize) -> Opt
     examined.next().map(|_| last)
 }
 
-/// Starts the first job after the cursor that can start, among at most `limit`.
+/// Starts the first job after the cursor that can start, among at most `limit`. For one that cannot, room is made or
+/// promised where that is possible, in the order of the queue.
 pub fn step(state: &State, cursor: Option<QueueKey>, limit: usize, ids: &mut Ids, at: Time) -> Vec<Event> {
+    let lapsed = calendar::lapsed(state, at);
+    if !lapsed.is_empty() {
+        return lapsed;
+    }
     for QueueKey(_, id) in after(state, cursor).take(limit) {
-        if let Ok(events) = go(state, &state.jobs[&id], ids, at) {
+        let job = &state.jobs[&id];
+        let events = go(state, job, ids, at).unwrap_or_else(|waits| promise(state, job, &waits, at));
+        if !events.is_empty() {
             return events;
         }
     }
     Vec::new()
+}
+
+/// What can be done for a job that found no room: others give way to it, or it is told when there will be.
+fn promise(state: &State, job: &Job, waits: &Refusal, at: Time) -> Vec<Event> {
+    if job.phase != Phase::Queued {
+        return Vec::new();
+    }
+    let kept = state.calendar.of(job.id);
+    if let Some(kept) = kept.filter(|kept| kept.evicts()) {
+        return evict::in_vain(state, kept, waits);
+    }
+    // Work is bounded: for those further back nobody is asked before they come to the front.
+    if !state.queue.iter().take(FIRST).any(|first| first.1 == job.id) {
+        return Vec::new();
+    }
+    let room = evict::make_room(state, &Ask::of(job), waits, at);
+    match (kept, room.is_empty()) {
+        (None, true) => backfill::reserve(state, job, waits, at),
+        (None, false) => room,
+        (Some(_), true) => Vec::new(),
+        (Some(_), false) => {
+            let why = "others give way to it now".into();
+            let withdrawn = Event::PromiseWithdrawn { job: job.id, why };
+            std::iter::once(withdrawn).chain(room).collect()
+        }
+    }
 }
 
 /// Starts a queued job or resumes a paused one, or says what it waits for.
@@ -76,8 +114,10 @@ pub fn resume(state: &State, job: &Job, at: Time) -> Result<Vec<Event>, Refusal>
         .and_then(|id| state.fleet.allocation(id))
         .expect("INVARIANT: what is paused has a place");
     within_limits(state, owner, &job.spec)?;
-    let class = has_room_again(state, owner, &job.spec.demand, allocation)?;
+    let stay = Stay::of(job.id, &job.spec, at);
+    let class = has_room_again(state, owner, &job.spec.demand, allocation, stay)?;
     let admission = resumed(state, job, allocation, class, at)?;
+    leaves_promised(state, job.id, owner, &admission, at)?;
     Ok(vec![Event::JobResuming {
         job: job.id,
         admission,
@@ -130,10 +170,13 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
         )?;
     }
     let mut waits_for = Refusal::not_found();
-    for place in places(state, owner, spec, VolumeNeeds::of(state, volumes)?)? {
+    let stay = Stay::of(job, spec, at);
+    for place in places(state, owner, spec, VolumeNeeds::of(state, volumes)?, stay, at)? {
         let vram_mib = place.slices.iter().map(|slice| slice.vram_mib).sum();
         let given = place.spec(spec);
-        match admit(state, owner, &given, place.class.as_deref(), vram_mib, at) {
+        let admitted = admit(state, owner, &given, place.class.as_deref(), vram_mib, at)
+            .and_then(|admission| leaves_promised(state, job, owner, &admission, at).map(|()| admission));
+        match admitted {
             Err(refusal) => waits_for = refusal,
             Ok(admission) => {
                 let allocation = Allocation {

@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use super::allocation::{Allocation, Slice};
+use super::calendar::{Stay, against, masked, named};
 use super::fleet::{Gpu, GpuFacts, Node, NodeStatus};
 use super::part;
 use super::volume::VolumeNeeds;
@@ -12,6 +13,7 @@ use crate::id::{NodeId, TenantId};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
+use crate::time::Time;
 use crate::workload::image::ImageName;
 use crate::workload::spec::{Demand, Isolation, JobSpec};
 
@@ -109,6 +111,8 @@ pub fn places(
     owner: ScopeId,
     spec: &JobSpec,
     volumes: VolumeNeeds,
+    stay: Stay,
+    at: Time,
 ) -> Result<Vec<Place>, Refusal> {
     let demand = &spec.demand;
     let wall = Wall::of(state, owner, demand);
@@ -121,7 +125,12 @@ pub fn places(
     let mut classes: Vec<(&str, bool)> = Vec::new();
     let mut fitting = Vec::new();
     let takes_volumes = |node: &&Node| node.status == NodeStatus::Up && volumes.are_met_by(node);
-    for node in state.fleet.nodes().filter(takes_volumes) {
+    let promised = masked(state, stay, at);
+    let nodes = state
+        .fleet
+        .nodes()
+        .map(|node| promised.get(&node.id).unwrap_or(node));
+    for node in nodes.filter(takes_volumes) {
         let cpu_left = node
             .cpu_milli
             .checked_sub(node.used_cpu_milli)
@@ -190,6 +199,38 @@ pub fn places(
         Some(class) => on_node(state, candidate.node, class, demand, &wall),
     });
     Ok(places.collect())
+}
+
+/// The places a job could have on this node, as it is or as it might be, one for each GPU class.
+pub(super) fn places_on(
+    state: &State,
+    node: &Node,
+    owner: ScopeId,
+    demand: &Demand,
+    volumes: VolumeNeeds,
+) -> Vec<Place> {
+    let enough = node.status == NodeStatus::Up
+        && volumes.are_met_by(node)
+        && node.used_cpu_milli.saturating_add(demand.cpu_milli) <= node.cpu_milli
+        && node.used_memory_mib.saturating_add(demand.memory_mib) <= node.memory_mib;
+    if !enough {
+        return vec![];
+    }
+    if demand.gpus == 0 {
+        return vec![on_cpu(node)];
+    }
+    let wall = Wall::of(state, owner, demand);
+    let mut classes: Vec<&str> = node.gpus.iter().map(|gpu| &*gpu.facts.class).collect();
+    classes.sort_unstable();
+    classes.dedup();
+    let wanted = |class: &&str| {
+        demand.class.as_deref().is_none_or(|wanted| wanted == *class) && allows_class(state, owner, class)
+    };
+    let places = classes
+        .into_iter()
+        .filter(wanted)
+        .filter_map(|class| on_node(state, node, class, demand, &wall));
+    places.collect()
 }
 
 struct Candidate<'a> {
@@ -389,6 +430,7 @@ pub fn has_room_again<'a>(
     owner: ScopeId,
     demand: &Demand,
     allocation: &Allocation,
+    stay: Stay,
 ) -> Result<&'a str, Refusal> {
     let wall = Wall::of(state, owner, demand);
     let node = state.fleet.node(allocation.node).ok_or_else(Refusal::not_found)?;
@@ -407,6 +449,18 @@ pub fn has_room_again<'a>(
             )
             .hint("it resumes when the GPU is back in service; or stop it and submit it anew"));
         };
+        let mut promises = against(state, node.id, stay);
+        if let Some(to) = promises.find(|promise| promise.slices.iter().any(|kept| kept.gpu == gpu.id)) {
+            return Err(Refusal::new(
+                Code::Promised,
+                format!(
+                    "the GPU it had on {} is promised to {}",
+                    node.name,
+                    named(state, to.job, owner)
+                ),
+            )
+            .hint("it resumes when jobs there end"));
+        }
         if left(gpu, slice, demand).is_none() {
             return Err(Refusal::new(
                 Code::NoCapacity,

@@ -16,7 +16,7 @@ use crate::storage::volume::{Volume, amounts};
 use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::Time;
-use crate::workload::job::{Admission, DoneJob, Job, Outcome, PauseReason, Phase};
+use crate::workload::job::{Admission, DoneJob, Evictions, Job, Outcome, PauseReason, Phase, StopReason};
 use crate::workload::spec::{Demand, JobSpec};
 
 /// A job that its node could not resume is not asked of it again before.
@@ -193,6 +193,7 @@ impl State {
                 self.change_node(*node, |node| node.keys.retain(|known| known != key))
             }
             Event::NodeRemoved { node } => {
+                self.calendar.remove_node(*node);
                 self.fleet.nodes.remove(node);
             }
             Event::DeviceScrubbed { node, receipt, .. } => {
@@ -209,6 +210,13 @@ impl State {
                 spec,
                 volumes,
             } => self.submit(at, *job, *owner, spec, volumes),
+            Event::JobPromised { promise } => {
+                for victim in &promise.victims {
+                    self.living_job(*victim).evictions.note(at);
+                }
+                self.calendar.insert(promise.clone());
+            }
+            Event::PromiseWithdrawn { job, .. } => self.calendar.remove(*job),
             Event::JobAdmitted { job, admission } => self.admit(at, *job, admission),
             Event::JobPlaced { job, allocation } => {
                 self.saw_id(allocation.id.0);
@@ -308,9 +316,15 @@ impl State {
 
     fn change_job(&mut self, at: Time, id: JobId, phase: Phase, change: impl FnOnce(&mut Job)) {
         let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
+        let before = job.phase;
         job.phase = phase;
         job.since = at;
         change(job);
+        match (before == Phase::Running, phase == Phase::Running) {
+            (true, false) => self.forget_running(id),
+            (false, true) => self.note_running(id),
+            _ => {}
+        }
     }
 
     fn living_job(&mut self, id: JobId) -> &mut Job {
@@ -329,6 +343,9 @@ impl State {
         let (used, spending, old) = (moved.used.clone(), moved.spending.clone(), moved.parent);
         moved.revision += 1;
         let crosses = self.tree.tenant_of(id) != self.tree.tenant_of(parent);
+        let running = self.jobs_within(id).filter(|job| job.phase == Phase::Running);
+        let running: Vec<JobId> = running.map(|job| job.id).collect();
+        running.iter().for_each(|job| self.forget_running(*job));
         let (before, after) = (old.map_or(vec![], |old| self.ids_up(old)), self.ids_up(parent));
         // Common ancestors keep their counts.
         for &scope in before.iter().filter(|scope| !after.contains(scope)) {
@@ -342,6 +359,7 @@ impl State {
             scope.spending.hold_all_held_of(&spending);
         }
         self.tree.rehang(id, parent);
+        running.into_iter().for_each(|job| self.note_running(job));
         if crosses {
             self.drop_grants_outside(id);
         }
@@ -481,6 +499,7 @@ impl State {
             ran_ms: 0,
             usage: None,
             audit: JobAudit::default(),
+            evictions: Evictions::default(),
         };
         self.queue.extend(QueueKey::of(&job));
         self.jobs_by_owner.entry(owner).or_default().insert(id);
@@ -492,6 +511,7 @@ impl State {
         if let Some(key) = QueueKey::of(job) {
             self.queue.remove(&key);
         }
+        self.calendar.remove(id);
         job.phase = Phase::Admitted;
         job.since = at;
         job.admission = Some(admission.clone());
@@ -623,6 +643,9 @@ impl State {
         self.release(at, id);
         self.change_job(at, id, Phase::Queued, |job| {
             job.attempt += 1;
+            if job.stop == Some(StopReason::Evicted) {
+                job.evictions.restarts += 1;
+            }
             job.stop = None;
             job.pause = None;
         });
@@ -636,6 +659,10 @@ impl State {
             .map(|allocation| allocation.node);
         if let Some(key) = QueueKey::of(&self.jobs[&id]) {
             self.queue.remove(&key);
+        }
+        self.calendar.remove(id);
+        if self.jobs[&id].phase == Phase::Running {
+            self.forget_running(id);
         }
         self.release(at, id);
         let job = self.jobs.remove(&id).expect("INVARIANT: events name live jobs");

@@ -60,7 +60,7 @@ pub enum StopReason {
     RunTime,
     /// It used more than it was given, or tried to pass its limits by.
     OverLimit,
-    /// Its node went away or was taken out of service; the job returns to the queue.
+    /// It gives way to others, or its node went away or is taken out of service; the job returns to the queue.
     Evicted,
 }
 
@@ -125,6 +125,34 @@ pub struct Admission {
     pub hold: Hold,
 }
 
+/// How often a job gave way to others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evictions {
+    /// In its whole life.
+    pub count: u32,
+    /// Tries that ended so; they are no faults.
+    pub restarts: u32,
+    /// The latest, as many as a bound within an hour may need.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last: Vec<Time>,
+}
+
+impl Evictions {
+    pub const KEPT: usize = 16;
+
+    pub(crate) fn is_none(&self) -> bool {
+        *self == Evictions::default()
+    }
+
+    pub(crate) fn note(&mut self, at: Time) {
+        self.count += 1;
+        if self.last.len() == Self::KEPT {
+            self.last.remove(0);
+        }
+        self.last.push(at);
+    }
+}
+
 /// A live job. Finished ones leave the state for history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
@@ -163,6 +191,15 @@ pub struct Job {
     pub usage: Option<Usage>,
     #[serde(default, skip_serializing_if = "JobAudit::is_empty")]
     pub audit: JobAudit,
+    #[serde(default, skip_serializing_if = "Evictions::is_none")]
+    pub evictions: Evictions,
+}
+
+impl Job {
+    /// Tries that count against `max_attempts`: all but those that were evicted.
+    pub fn tries(&self) -> u32 {
+        self.attempt.saturating_sub(self.evictions.restarts)
+    }
 }
 
 /// A job that ended, as history keeps it.

@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod chance;
+mod evict;
 mod golden;
 mod invariant;
 mod lattice;

@@ -4,6 +4,8 @@
 
 use tenure_domain::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
 use tenure_domain::ledger::price::Prices;
+use tenure_domain::schedule::allocation::Slice;
+use tenure_domain::schedule::calendar::Promise;
 use tenure_domain::schedule::fleet::{GpuFacts, NodeStatus};
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
@@ -78,6 +80,7 @@ pub struct Model {
     places: Vec<Place>,
     works: Vec<Work>,
     charges: Vec<Charged>,
+    promises: Vec<Promise>,
     machines: Vec<Machine>,
     spaces: Vec<Space>,
     prices: Prices,
@@ -369,9 +372,22 @@ impl Model {
         if up.iter().any(|scope| !allows(&self.place(*scope).policy, work)) {
             return false;
         }
+        let ends = now.plus_ms((work.spec.run_time_s + u64::from(work.spec.grace_s)) * 1000);
+        let others = || self.promises.iter().filter(|kept| kept.job != work.id);
+        // Where others leave for a job, quota and money are kept for it as well as the room.
+        if others().any(|kept| !kept.victims.is_empty()) {
+            return false;
+        }
         self.machines
             .iter()
             .filter(|machine| machine.status == NodeStatus::Up)
+            .filter(|machine| {
+                let ahead = |kept: &&Promise| {
+                    let first = self.works.iter().find(|other| other.id == kept.job);
+                    first.is_some_and(|first| (first.spec.priority, work.id) > (work.spec.priority, first.id))
+                };
+                !others().any(|kept| kept.node == machine.id && kept.from < ends && ahead(&kept))
+            })
             .any(|machine| {
                 let here: Vec<&Work> = self
                     .works
@@ -550,7 +566,10 @@ impl Model {
                 let machine = self.machine(*node);
                 (machine.status, machine.cordoned) = (NodeStatus::Up, false);
             }
-            Event::NodeRemoved { node } => self.machines.retain(|machine| machine.id != *node),
+            Event::NodeRemoved { node } => {
+                self.machines.retain(|machine| machine.id != *node);
+                self.promises.retain(|kept| kept.node != *node);
+            }
 
             Event::VolumeCreated {
                 volume,
@@ -607,6 +626,7 @@ impl Model {
                 });
             }
             Event::JobAdmitted { job, admission } => {
+                self.promises.retain(|kept| kept.job != *job);
                 self.admitted += 1;
                 let work = self
                     .works
@@ -690,6 +710,23 @@ impl Model {
                     "it stays where it is"
                 );
             }
+            Event::JobPromised { promise } => {
+                assert!(
+                    self.promises.iter().all(|kept| kept.job != promise.job),
+                    "one promise a job"
+                );
+                // A short stay may be promised before a later one; no other two have a GPU in common.
+                let apart = |kept: &Promise| {
+                    let gpu = |slice| kept.slices.iter().any(|other: &Slice| other.gpu == slice);
+                    kept.from > promise.until || !promise.slices.iter().any(|slice| gpu(slice.gpu))
+                };
+                assert!(self.promises.iter().all(apart), "one GPU promised twice");
+                self.promises.push(promise.clone());
+            }
+            Event::PromiseWithdrawn { job, .. } => {
+                assert!(self.promises.iter().any(|kept| kept.job == *job));
+                self.promises.retain(|kept| kept.job != *job);
+            }
             Event::JobPaused { job } => self.set_aside(*job),
             Event::JobKept { job, .. } if self.work(*job).resuming => self.set_aside(*job),
             Event::JobRunning { job } => self.work(*job).resuming = false,
@@ -759,7 +796,10 @@ impl Model {
                 let work = self.work(*job);
                 (work.running, work.given) = (None, None);
             }
-            Event::JobEnded { job, .. } => self.works.retain(|work| work.id != *job),
+            Event::JobEnded { job, .. } => {
+                self.promises.retain(|kept| kept.job != *job);
+                self.works.retain(|work| work.id != *job);
+            }
             _ => {}
         }
     }
