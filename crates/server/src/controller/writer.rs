@@ -187,6 +187,8 @@ fn frees_or_allows(event: &Event) -> bool {
         event,
         Event::JobEnded { .. }
             | Event::JobRequeued { .. }
+            | Event::JobPaused { .. }
+            | Event::PromiseWithdrawn { .. }
             | Event::QuotaSet { .. }
             | Event::BudgetsSet { .. }
             | Event::PolicySet { .. }
