@@ -715,10 +715,11 @@ impl Model {
                     self.promises.iter().all(|kept| kept.job != promise.job),
                     "one promise a job"
                 );
-                // A short stay may be promised before a later one; no other two have a GPU in common.
+                // Who evicts may go before one that only waits; no other two have a GPU in common.
                 let apart = |kept: &Promise| {
                     let gpu = |slice| kept.slices.iter().any(|other: &Slice| other.gpu == slice);
-                    kept.from > promise.until || !promise.slices.iter().any(|slice| gpu(slice.gpu))
+                    let goes_before = promise.evicts() && !kept.evicts();
+                    goes_before || !promise.slices.iter().any(|slice| gpu(slice.gpu))
                 };
                 assert!(self.promises.iter().all(apart), "one GPU promised twice");
                 self.promises.push(promise.clone());
