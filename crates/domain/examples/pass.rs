@@ -159,11 +159,13 @@ fn pass(cell: &mut Cell) -> Cost {
     loop {
         let begin = busy();
         let turn = walk.next(&cell.state);
-        if let Turn::Try(job) = turn {
-            cost.tried += 1;
-            match cell.decide(Actor::System, Wish::Schedule { job }) {
-                Ok(events) if !events.is_empty() => cost.started.push(job),
-                Ok(_) => {}
+        if let Some(wish) = turn.wish() {
+            cost.tried += usize::from(matches!(turn, Turn::Try(_)));
+            match cell.decide(Actor::System, wish) {
+                Ok(events) => cost.started.extend(events.iter().filter_map(|event| match event {
+                    Event::JobPlaced { job, .. } => Some(*job),
+                    _ => None,
+                })),
                 Err(refusal) => walk.refused(&cell.state, &refusal),
             }
         }

@@ -5,7 +5,10 @@
 
 pub mod admit;
 pub mod allocation;
+pub mod backfill;
 pub mod board;
+pub mod calendar;
+pub mod evict;
 pub mod fleet;
 pub mod hardware;
 mod index;

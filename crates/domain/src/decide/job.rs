@@ -12,6 +12,7 @@ use crate::money::Micros;
 use crate::refusal::{Code, Refusal};
 use crate::schedule::admit::refuse_for_ever;
 use crate::schedule::allocation::Allocation;
+use crate::schedule::evict;
 use crate::schedule::order::aged::ahead_of;
 use crate::schedule::pass::{self, Ask};
 use crate::schedule::place::refuse_beyond_fleet;
@@ -95,11 +96,11 @@ impl Case<'_> {
             attempt: 1,
         };
         let at = self.command.at;
-        if at_once
-            && ahead_of(self.state, &spec, at).is_none()
-            && let Ok(started) = pass::start(self.state, &ask, &mut self.ids, at)
-        {
-            events.extend(started);
+        if at_once && ahead_of(self.state, &spec, at).is_none() {
+            match pass::start(self.state, &ask, &mut self.ids, at) {
+                Ok(started) => events.extend(started),
+                Err(waits) => events.extend(evict::make_room(self.state, &ask, &waits, at)),
+            }
         }
         Ok(events)
     }

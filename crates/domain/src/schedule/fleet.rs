@@ -289,6 +289,18 @@ impl Node {
         self.gpus.retain(Gpu::is_known);
     }
 
+    /// The node as it might be: with this allocation gone, or paused, which keeps its processes there.
+    pub(super) fn without(&mut self, allocation: &Allocation, paused: bool) {
+        if !allocation.paused {
+            self.give_back_slices(allocation.id, &allocation.slices);
+        }
+        if !paused {
+            self.used_cpu_milli -= allocation.cpu_milli;
+            self.used_memory_mib -= allocation.memory_mib;
+            self.allocations.remove(&allocation.id);
+        }
+    }
+
     /// Nothing, too, when the space was cut below what is used.
     pub fn free_volume_mib(&self) -> u64 {
         self.volume_mib.saturating_sub(self.used_volume_mib)

@@ -9,6 +9,7 @@ pub mod aged;
 pub mod key;
 pub mod lend;
 pub mod quota;
+pub mod reclaim;
 pub mod share;
 pub mod standing;
 pub mod walk;

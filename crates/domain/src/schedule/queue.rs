@@ -191,6 +191,13 @@ impl Queue {
         })
     }
 
+    /// The jobs of a line, by arrival.
+    pub fn line(&self, class: Priority, user: UserId, need: &Need) -> impl Iterator<Item = JobId> {
+        let lines = self.lines.get(&(Reverse(class), user));
+        let line = lines.and_then(|lines| lines.get(need));
+        line.into_iter().flatten().copied()
+    }
+
     /// The first job of a line.
     pub fn head(&self, class: Priority, user: UserId, need: &Need) -> Option<JobId> {
         self.lines

@@ -66,17 +66,22 @@ pub struct Evictor {
 }
 
 impl Running {
-    /// GPU-milliseconds lost by evicting it now.
-    pub fn loss_gpu_ms(&self, at: Time) -> u64 {
+    /// Run time lost by evicting it now.
+    pub fn loss_ms(&self, at: Time) -> u64 {
         let redone = if self.suspendable {
             0
         } else {
             at.since_ms(self.safe.max(self.started))
         };
-        (redone + self.restart_ms).saturating_mul(u64::from(self.gpus))
+        redone + self.restart_ms
     }
 
-    fn may_give_way(&self, to: &Evictor, bounds: &Bounds, at: Time) -> bool {
+    /// GPU-milliseconds lost by evicting it now.
+    pub fn loss_gpu_ms(&self, at: Time) -> u64 {
+        self.loss_ms(at).saturating_mul(u64::from(self.gpus))
+    }
+
+    pub fn may_give_way(&self, to: &Evictor, bounds: &Bounds, at: Time) -> bool {
         let lately = self
             .last_evictions
             .iter()

@@ -15,7 +15,7 @@ use crate::storage::volume::{Volume, amounts};
 use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::{SECOND_MS, Time};
-use crate::workload::job::{Admission, DoneJob, Job, Outcome, PauseReason, Phase};
+use crate::workload::job::{Admission, DoneJob, Evictions, Job, Outcome, PauseReason, Phase, StopReason};
 use crate::workload::member::{Member, MemberEnd, MemberPhase};
 use crate::workload::spec::{Demand, JobSpec};
 
@@ -203,7 +203,10 @@ impl State {
             Event::NodeKeyRevoked { node, key } => self
                 .fleet
                 .change_node(*node, |node| node.keys.retain(|known| known != key)),
-            Event::NodeRemoved { node } => self.fleet.remove(*node),
+            Event::NodeRemoved { node } => {
+                self.calendar.remove_node(*node);
+                self.fleet.remove(*node);
+            }
             Event::DeviceScrubbed { node, receipt, .. } => self
                 .fleet
                 .change_node(*node, |node| node.last_receipt = receipt.number),
@@ -218,6 +221,13 @@ impl State {
                 spec,
                 volumes,
             } => self.submit(at, *job, *owner, spec, volumes),
+            Event::JobPromised { promise } => {
+                for victim in &promise.victims {
+                    self.living_job(*victim).evictions.note(at);
+                }
+                self.calendar.insert(promise.clone());
+            }
+            Event::PromiseWithdrawn { job, .. } => self.calendar.remove(*job),
             Event::JobAdmitted { job, admission } => self.admit(at, *job, admission),
             Event::JobPlaced {
                 job,
@@ -311,9 +321,15 @@ impl State {
 
     fn change_job(&mut self, at: Time, id: JobId, phase: Phase, change: impl FnOnce(&mut Job)) {
         let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
+        let before = job.phase;
         job.phase = phase;
         job.since = at;
         change(job);
+        match (before == Phase::Running, phase == Phase::Running) {
+            (true, false) => self.forget_running(id),
+            (false, true) => self.note_running(id),
+            _ => {}
+        }
     }
 
     fn living_job(&mut self, id: JobId) -> &mut Job {
@@ -332,6 +348,9 @@ impl State {
         let (used, spending, old) = (moved.used.clone(), moved.spending.clone(), moved.parent);
         moved.revision += 1;
         let crosses = self.tree.tenant_of(id) != self.tree.tenant_of(parent);
+        let running = self.jobs_within(id).filter(|job| job.phase == Phase::Running);
+        let running: Vec<JobId> = running.map(|job| job.id).collect();
+        running.iter().for_each(|job| self.forget_running(*job));
         let (before, after) = (old.map_or(vec![], |old| self.ids_up(old)), self.ids_up(parent));
         // Common ancestors keep their counts.
         for &scope in before.iter().filter(|scope| !after.contains(scope)) {
@@ -345,6 +364,7 @@ impl State {
             scope.spending.hold_all_held_of(&spending);
         }
         self.tree.rehang(id, parent);
+        running.into_iter().for_each(|job| self.note_running(job));
         if crosses {
             self.drop_grants_outside(id);
         }
@@ -444,6 +464,7 @@ impl State {
             usage: None,
             audit: JobAudit::default(),
             alike,
+            evictions: Evictions::default(),
         };
         self.queue.add(&job);
         self.jobs_by_owner.entry(owner).or_default().insert(id);
@@ -453,6 +474,7 @@ impl State {
     fn admit(&mut self, at: Time, id: JobId, admission: &Admission) {
         let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
         self.queue.remove(job);
+        self.calendar.remove(id);
         job.phase = Phase::Admitted;
         job.since = at;
         job.admission = Some(admission.clone());
@@ -628,9 +650,13 @@ impl State {
     fn requeue(&mut self, at: Time, id: JobId) {
         // One that was paused waited already, for its own place.
         self.queue.remove(&self.jobs[&id]);
+        let gave_way = self.jobs[&id].stop == Some(StopReason::Evicted) && !self.jobs[&id].lost_member();
         self.release(at, id);
         self.change_job(at, id, Phase::Queued, |job| {
             job.attempt += 1;
+            if gave_way {
+                job.evictions.restarts += 1;
+            }
             job.stop = None;
             job.pause = None;
         });
@@ -645,6 +671,10 @@ impl State {
             first.map(|member| member.node),
         );
         self.queue.remove(&self.jobs[&id]);
+        self.calendar.remove(id);
+        if self.jobs[&id].phase == Phase::Running {
+            self.forget_running(id);
+        }
         self.release(at, id);
         let job = self.jobs.remove(&id).expect("INVARIANT: events name live jobs");
         // Whoever was stopped would have run on.

@@ -2,10 +2,10 @@
 //!
 //! Each scope that is sure of something of the class is asked beside its siblings that are; the first that says no
 //! decides. Scopes without a nominal quota of the class neither borrow nor lend. Absent: hard quotas
-//! (`admit`), and taking back what was lent. Asked at every admission and for the order of the queue.
+//! (`admit`), and taking back what was lent (`reclaim`). Asked at every admission and for the order of the queue.
 
 use super::quota::{Stand, Use, stand};
-use crate::meter::{Meter, Of, Resource};
+use crate::meter::{Amounts, Meter, Of, Resource};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::tenancy::scope::{Scope, ScopeId};
@@ -23,42 +23,77 @@ pub enum Footing {
 
 /// What a scope uses of its nominal quota of a class, if it has one.
 pub fn use_of(scope: &Scope, class: &str) -> Option<Use> {
+    use_by(scope, class, |scope| gpu_milli_of(&scope.used, class))
+}
+
+/// The same, by what somebody else says it uses.
+pub(super) fn use_by(scope: &Scope, class: &str, used_milli: impl Fn(&Scope) -> u64) -> Option<Use> {
     let nominal = *scope.share.nominal.get(class)?;
     Some(Use {
         nominal,
-        used_milli: used_milli(scope, class),
+        used_milli: used_milli(scope),
     })
 }
 
-fn used_milli(scope: &Scope, class: &str) -> u64 {
+pub(super) fn gpu_milli_of(amounts: &Amounts, class: &str) -> u64 {
     let meter = Meter {
         resource: Resource::GpuMilli,
         of: Of::Class(class.into()),
     };
-    scope.used.get(&meter).unwrap_or(0)
+    amounts.get(&meter).unwrap_or(0)
 }
 
 /// The siblings that share nominal quotas of the class with a scope.
 pub fn siblings<'a>(state: &'a State, scope: &'a Scope, class: &str) -> impl Iterator<Item = (ScopeId, Use)> {
-    let beside = scope
+    beside(state, scope).filter_map(move |other| Some((other.id, use_of(other, class)?)))
+}
+
+fn beside<'a>(state: &'a State, scope: &'a Scope) -> impl Iterator<Item = &'a Scope> {
+    let children = scope
         .parent
         .into_iter()
         .flat_map(|parent| state.tree.children(parent));
-    let others = beside.filter(|other| other.id != scope.id);
-    others.filter_map(move |other| Some((other.id, use_of(other, class)?)))
+    children.filter(|other| other.id != scope.id)
 }
 
 /// On what `ask_milli` more of the class would stand for the owner; or which limit says no, and what would change it.
 pub fn footing(state: &State, owner: ScopeId, class: &str, ask_milli: u64) -> Result<Footing, Refusal> {
+    stands(state, owner, class, ask_milli, |scope| {
+        gpu_milli_of(&scope.used, class)
+    })
+}
+
+/// The same, were the scopes to use so much.
+pub fn footing_by(
+    state: &State,
+    owner: ScopeId,
+    class: &str,
+    ask_milli: u64,
+    used: impl Fn(&Scope) -> Amounts,
+) -> Result<Footing, Refusal> {
+    stands(state, owner, class, ask_milli, |scope| {
+        gpu_milli_of(&used(scope), class)
+    })
+}
+
+fn stands(
+    state: &State,
+    owner: ScopeId,
+    class: &str,
+    ask_milli: u64,
+    used_milli: impl Fn(&Scope) -> u64,
+) -> Result<Footing, Refusal> {
     let mut footing = Footing::Unsure;
     if ask_milli == 0 {
         return Ok(footing);
     }
     for scope in state.tree.chain(owner) {
-        let Some(of_scope) = use_of(scope, class) else {
+        let Some(of_scope) = use_by(scope, class, &used_milli) else {
             continue;
         };
-        let siblings: Vec<Use> = siblings(state, scope, class).map(|(_, other)| other).collect();
+        let siblings: Vec<Use> = beside(state, scope)
+            .filter_map(|other| use_by(other, class, &used_milli))
+            .collect();
         match stand(of_scope, ask_milli, &siblings) {
             Stand::Nominal if footing == Footing::Unsure => footing = Footing::Nominal,
             Stand::Nominal => {}

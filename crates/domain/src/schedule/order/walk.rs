@@ -1,8 +1,9 @@
 //! A pass over the queue: which waiting job is tried next.
 //!
-//! Class by class: first who waited past the bound, oldest first; then line by line in their order. A line whose first
-//! job was refused is not asked again in the pass, nor is, for want of room, any line of equal need under the same
-//! policies: nothing a pass does makes room. Work between two answers is bounded. A walk is no part of the state and is
+//! Class by class: first those for whom others left; then who waited past the bound, oldest first; then line by line in
+//! their order. A line whose first job was refused is not asked again in the pass, nor is, for want of room, any line of
+//! equal need under the same policies: nothing a pass does makes room at once. The first few that found none are
+//! promised some. Work between two answers is bounded. A walk is no part of the state and is
 //! never stored; it names jobs, and the command `Schedule` decides about each. Driven by the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,16 +12,22 @@ use super::aged::{competes, is_kept_for, waited_ms};
 use super::key::{Band, rank_of};
 use super::lend::{Footing, footing};
 use super::standing::{Line, LineAt, Standings};
+use crate::command::Wish;
 use crate::forecast::history::Signature;
 use crate::id::{JobId, UserId};
 use crate::refusal::{Code, Refusal};
+use crate::schedule::calendar::{self, Promise};
+use crate::schedule::evict::is_for_room;
 use crate::schedule::queue::Need;
 use crate::state::State;
 use crate::tenancy::policy::Policy;
 use crate::tenancy::scope::ScopeId;
 use crate::time::{SECOND_MS, Time};
-use crate::workload::job::Job;
+use crate::workload::job::{Job, Phase};
 use crate::workload::spec::{Demand, Priority};
+
+/// So many jobs of a pass that found no room are promised some, by turns: work is bounded.
+const FIRST: usize = 32;
 
 /// Lines put in order, or jobs passed over, between two answers.
 const AT_ONCE: usize = 64;
@@ -28,16 +35,34 @@ const AT_ONCE: usize = 64;
 /// What the walk says when asked for the next job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
+    /// Promises that are kept for nothing are to be withdrawn.
+    Withdraw,
     /// This job is to be tried.
     Try(JobId),
+    /// It found no room, and others are to give way to it, or it is to be promised what there will be.
+    Promise(JobId),
     /// Still looking; ask again.
     Looks,
     /// Every job that could start was tried.
     Over,
 }
 
+impl Turn {
+    /// The command that the turn stands for.
+    pub fn wish(self) -> Option<Wish> {
+        match self {
+            Turn::Withdraw => Some(Wish::Withdraw),
+            Turn::Try(job) => Some(Wish::Schedule { job }),
+            Turn::Promise(job) => Some(Wish::Promise { job }),
+            Turn::Looks | Turn::Over => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Stage {
+    /// Others left for them; after this job.
+    Promised(Option<JobId>),
     /// Past the bound; after this job.
     Aged(Option<JobId>),
     /// Putting lines in order; after this one.
@@ -70,6 +95,12 @@ pub struct Walk {
     kept: Vec<Demand>,
     ranks: BTreeMap<Signature, u64>,
     asked: Option<Asked>,
+    /// The job asked about last is to be promised room.
+    promises: Option<JobId>,
+    /// Jobs for which room was looked for so far.
+    promised: usize,
+    /// Some promise is kept for nothing.
+    lapsed: bool,
     /// Jobs asked about so far.
     count: usize,
     /// Some scope has a nominal quota.
@@ -81,13 +112,16 @@ impl Walk {
         Walk {
             at,
             classes: Priority::ALL.to_vec(),
-            stage: Stage::Aged(None),
+            stage: Stage::Promised(None),
             standings: Standings::default(),
             refused: BTreeSet::new(),
             no_room: BTreeSet::new(),
             kept: Vec::new(),
             ranks: BTreeMap::new(),
             asked: None,
+            promises: None,
+            promised: 0,
+            lapsed: !calendar::lapsed(state, at).is_empty(),
             count: 0,
             sure: state.tree.iter().any(|scope| !scope.share.nominal.is_empty()),
         }
@@ -95,11 +129,18 @@ impl Walk {
 
     /// The job to be tried next, what became of the last one being in the state.
     pub fn next(&mut self, state: &State) -> Turn {
+        if std::mem::take(&mut self.lapsed) {
+            return Turn::Withdraw;
+        }
+        if let Some(job) = self.promises.take() {
+            return Turn::Promise(job);
+        }
         self.settle(state);
         let Some(&class) = self.classes.last() else {
             return Turn::Over;
         };
         match self.stage.clone() {
+            Stage::Promised(after) => self.next_promised(state, class, after),
             Stage::Aged(after) => self.next_aged(state, class, after),
             Stage::Sorts(after) => self.sort_some(state, class, after),
             Stage::Lines => self.next_line(state, class),
@@ -118,7 +159,7 @@ impl Walk {
             return false;
         };
         let passed = match &self.stage {
-            Stage::Aged(_) => false,
+            Stage::Promised(_) | Stage::Aged(_) => false,
             Stage::Sorts(after) => after
                 .as_ref()
                 .is_some_and(|last| (job.owner, &need) <= (last.0, &last.1)),
@@ -136,10 +177,16 @@ impl Walk {
     /// The last job was refused.
     pub fn refused(&mut self, state: &State, refusal: &Refusal) {
         let Some(asked) = &self.asked else { return };
+        let kept = state.calendar.of(asked.job).is_some_and(Promise::evicts);
+        let job = state.jobs.get(&asked.job);
+        let alone = job.is_some_and(|job| job.phase == Phase::Queued && !job.is_gang());
+        if kept || alone && self.promised < FIRST && is_for_room(refusal) {
+            self.promises = Some(asked.job);
+            self.promised += usize::from(!kept);
+        }
         if matches!(refusal.code, Code::NoCapacity | Code::NotShared | Code::NoNodes) {
             let under = one_policy(state, asked.user);
             self.no_room.insert((under, asked.need.clone()));
-            let job = state.jobs.get(&asked.job);
             if asked.line.is_none() && job.is_some_and(|job| is_kept_for(job, state.aged_ms(), self.at)) {
                 self.kept.push(asked.need.demand().clone());
             }
@@ -149,20 +196,48 @@ impl Walk {
     /// Gives the line asked last its new place: behind its next job if the last one went, else out of the pass.
     fn settle(&mut self, state: &State) {
         let Some(asked) = self.asked.take() else { return };
+        let class = *self.classes.last().expect("a job is asked within its class");
         let still_waits = state
             .jobs
             .get(&asked.job)
             .is_some_and(|job| state.queue.contains(job));
-        if still_waits {
+        let next = head(state, class, asked.user, &asked.need);
+        // Where others leave for it, the next like it may have others leave too; and one that was promised room may find
+        // some where the job asked did not.
+        let goes_on = !still_waits
+            || state.calendar.of(asked.job).is_some_and(Promise::evicts)
+            || next.is_some_and(|next| next != asked.job && state.calendar.of(next).is_some());
+        if goes_on && still_waits {
+            let under = one_policy(state, asked.user);
+            self.no_room.remove(&(under, asked.need.clone()));
+        }
+        if !goes_on {
             self.refused.insert((asked.user, asked.need.clone()));
         }
         let Some(line) = asked.line else { return };
-        let class = *self.classes.last().expect("a line was asked within its class");
-        let next = state.queue.head(class, asked.user, &asked.need);
         let first = next
-            .filter(|_| !still_waits)
+            .filter(|next| goes_on && *next != asked.job)
             .map(|job| self.place_of(state, &asked.need, job));
         self.standings.set(state, self.at, line, first);
+    }
+
+    fn next_promised(&mut self, state: &State, class: Priority, after: Option<JobId>) -> Turn {
+        let promises = state.calendar.iter().filter(|promise| promise.evicts());
+        let jobs = promises.filter_map(|promise| state.jobs.get(&promise.job));
+        let of_class = jobs.filter(|job| job.spec.priority == class && state.queue.contains(job));
+        match of_class
+            .filter(|job| Some(job.id) > after)
+            .min_by_key(|job| job.id)
+        {
+            Some(job) => {
+                self.stage = Stage::Promised(Some(job.id));
+                self.ask(job.id, job.owner, Need::of(job), None)
+            }
+            None => {
+                self.stage = Stage::Aged(None);
+                Turn::Looks
+            }
+        }
     }
 
     fn next_aged(&mut self, state: &State, class: Priority, after: Option<JobId>) -> Turn {
@@ -173,7 +248,8 @@ impl Walk {
                 break;
             }
             let need = Need::of(job);
-            if waited_ms(job, self.at) >= bound_ms && !self.is_out(state, job.owner, &need) {
+            let kept = state.calendar.of(id).is_some_and(Promise::evicts);
+            if waited_ms(job, self.at) >= bound_ms && !kept && !self.is_out(state, job.owner, &need) {
                 self.stage = Stage::Aged(Some(id));
                 return self.ask(id, job.owner, need, None);
             }
@@ -216,7 +292,7 @@ impl Walk {
                 return Turn::Looks;
             };
             let (user, need) = (line.user, line.need.clone());
-            let head = state.queue.head(class, user, &need);
+            let head = head(state, class, user, &need);
             match head.filter(|_| !self.is_out(state, user, &need)) {
                 Some(job) => return self.ask(job, user, need, Some(at)),
                 None => self.standings.set(state, self.at, at, None),
@@ -227,7 +303,7 @@ impl Walk {
 
     fn next_class(&mut self) {
         self.classes.pop();
-        self.stage = Stage::Aged(None);
+        self.stage = Stage::Promised(None);
         self.standings = Standings::default();
         self.refused.clear();
         self.no_room.clear();
@@ -248,7 +324,9 @@ impl Walk {
         let line = (user, need.clone());
         self.refused.contains(&line)
             || self.kept.iter().any(|aged| competes(aged, need.demand()))
-            || !self.no_room.is_empty() && self.no_room.contains(&(one_policy(state, user), line.1))
+            || !self.no_room.is_empty()
+                && !has_promise(state, user, &line.1)
+                && self.no_room.contains(&(one_policy(state, user), line.1))
     }
 
     /// Where a line stands with this job first in it.
@@ -270,6 +348,31 @@ impl Walk {
             ran_s => rank(ran_s),
         }
     }
+}
+
+/// The job of a line that is asked first: one that was promised what there will be, else the first for which nobody
+/// leaves as it is.
+fn head(state: &State, class: Priority, user: UserId, need: &Need) -> Option<JobId> {
+    if state.calendar.is_empty() {
+        return state.queue.head(class, user, need);
+    }
+    let mut waiting = promised(state, user, need).filter(|job| job.spec.priority == class);
+    let first = waiting.next().map(|job| job.id);
+    first.or_else(|| {
+        let mut line = state.queue.line(class, user, need);
+        line.find(|job| state.calendar.of(*job).is_none())
+    })
+}
+
+/// Jobs of the line that were promised what there will be.
+fn promised<'a>(state: &'a State, user: UserId, need: &'a Need) -> impl Iterator<Item = &'a Job> {
+    let promises = state.calendar.iter().filter(|promise| !promise.evicts());
+    let jobs = promises.filter_map(|promise| state.jobs.get(&promise.job));
+    jobs.filter(move |job| job.owner == user && state.queue.contains(job) && Need::of(job) == *need)
+}
+
+fn has_promise(state: &State, user: UserId, need: &Need) -> bool {
+    promised(state, user, need).next().is_some()
 }
 
 /// Whether the job stands within nominal quota, on its class or, if any will do, on some class.
