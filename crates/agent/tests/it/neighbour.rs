@@ -84,10 +84,17 @@ impl Pair {
     }
 
     pub async fn both_work(&self) {
-        eventually("both use the device", || {
-            self.busy_ns(0) > 0 && self.busy_ns(1) > 0
-        })
-        .await;
+        self.works(0).await;
+        self.works(1).await;
+    }
+
+    /// Waits until it uses the device: its driver compiles first, for long on a loaded machine.
+    async fn works(&self, which: usize) {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while self.busy_ns(which) == 0 {
+            assert!(Instant::now() < deadline, "it does not use the device");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     fn kill_worker(&self, signal: Signal) {
@@ -97,6 +104,7 @@ impl Pair {
 
     /// The neighbour has its half of what both use, and goes on using the device; its results are what they were.
     pub async fn is_untouched(&self) {
+        self.works(0).await;
         let (begun, before) = (Instant::now(), [0, 1].map(|which| self.busy_ns(which)));
         let rounds = self.rounds().await;
         tokio::time::sleep(Duration::from_secs(4)).await;
