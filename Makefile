@@ -48,8 +48,7 @@ sanitize:
 	scripts/sanitize
 
 bench:
-	$(CARGO) build --release -p tenure-sim -p tenure-cli -p tenure-agent -p tenure-guard -p tenure-broker -p tenure-remote
-	$(CARGO) build --release -p tenure-guard --examples
+	$(CARGO) build --release -p tenure-sim -p tenure-cli -p tenure-agent -p tenure-guard -p tenure-broker -p tenure-remote --lib --bins --examples
 	$(TARGET)/release/tenure-bench all
 
 setup-run:

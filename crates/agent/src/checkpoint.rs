@@ -67,6 +67,10 @@ impl Checkpoint {
     pub fn set_aside(&self, users: &[i32]) -> Result<(), String> {
         for &pid in users {
             if let Err(why) = self.step_aside(pid) {
+                // A child that became another program, or ended, has nothing on a device any more.
+                if self.users(&[pid])?.is_empty() {
+                    continue;
+                }
                 // Those before it as well; whatever cannot go back says so where it is next asked.
                 let _ = self.take_up(users);
                 return Err(why);

@@ -63,7 +63,7 @@ pub enum MemoryWall {
 }
 
 impl Device {
-    fn hardware(&self) -> Option<&tenure_domain::schedule::hardware::Hardware> {
+    pub fn hardware(&self) -> Option<&tenure_domain::schedule::hardware::Hardware> {
         self.facts.hardware.as_deref()
     }
 

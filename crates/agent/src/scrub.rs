@@ -107,6 +107,12 @@ impl Scrubs {
         Ok(())
     }
 
+    /// Whether the allocation was given this device.
+    pub fn is_on(&self, uuid: &str, id: AllocationId) -> bool {
+        let left = self.leftovers(uuid);
+        left.tenants.values().any(|allocations| allocations.contains(&id))
+    }
+
     /// Cleans those of its devices that others used. The error is for people; the receipt has it too.
     pub fn clean(
         &self,

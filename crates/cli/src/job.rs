@@ -2,7 +2,8 @@
 
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use tenure_api::v1::job::{JobPhase, JobQuery, JobView, MemberView, Waiting};
+use tenure_api::v1::job::{JobPhase, JobQuery, JobView, MemberView, Waiting, Why};
+use tenure_domain::schedule::why::Basis;
 use tenure_domain::storage::volume::VolumeUse;
 use tenure_domain::workload::job::{Outcome, StopReason};
 use tenure_domain::workload::member::MemberEnd;
@@ -396,7 +397,9 @@ fn stop_said(reason: StopReason) -> &'static str {
         StopReason::Cancelled => "somebody stopped it",
         StopReason::RunTime => "it ran as long as it may",
         StopReason::OverLimit => "it used more than it was given",
-        StopReason::Evicted => "its node is taken out of service; it returns to the queue",
+        StopReason::Evicted => {
+            "it gives way to others, or its node is taken out of service; it returns to the queue"
+        }
         StopReason::MemberFailed => "one of its members failed, and none goes on without the others",
     }
 }
@@ -431,9 +434,11 @@ pub async fn why(context: &Context, args: WhyArgs) -> Result<(), Failure> {
         Form::Json | Form::Yaml => context.out.value(&why),
         Form::Name => context.out.line(why.job),
         Form::Table | Form::Wide => match &why.waiting {
-            Some(waiting) => context
-                .out
-                .text(&waiting_said(&context.out, why.job, why.phase, waiting)),
+            Some(waiting) => {
+                let mut said = waiting_said(&context.out, why.job, why.phase, waiting);
+                said += &when_said(&context.out, &why);
+                context.out.text(&said)
+            }
             None => context.out.line(format!(
                 "{} is {}: {}",
                 why.job,
@@ -456,6 +461,42 @@ fn waiting_said(
     let mut said = format!("{job} is {head}: {}  {code}\n", safe(&waiting.sentence));
     if let Some(hint) = &waiting.hint {
         said += &format!("  {} {}\n", out.paint(Paint::Dim, "hint:"), safe(hint));
+    }
+    said
+}
+
+/// When it is likely to start, by what that is said, and what would let it start now.
+fn when_said(out: &crate::output::Output, why: &Why) -> String {
+    let mut said = String::new();
+    if let Some(starts) = &why.starts {
+        let head = out.paint(Paint::Dim, "starts:");
+        let to = &starts.to;
+        said += &match &starts.basis {
+            Basis::Promise { .. } => format!("  {head} by {to}: room is being made for it\n"),
+            Basis::Limit { job } => {
+                let job = job.map_or_else(|| "another job".to_owned(), |job| job.to_string());
+                format!("  {head} by {to} at the latest: {job} reaches its run-time limit then\n")
+            }
+            Basis::Rule { ahead } => {
+                let jobs = match ahead {
+                    0 => "nobody is ahead of it".to_owned(),
+                    1 => "one job is ahead of it".to_owned(),
+                    n => format!("{n} jobs are ahead of it"),
+                };
+                format!(
+                    "  {head} about {} to {to}: {jobs}; by rule of thumb\n",
+                    starts.from
+                )
+            }
+        };
+    }
+    for way in &why.instead {
+        let when = match way.evicts {
+            true => "as soon as others have left for it",
+            false => "now",
+        };
+        let head = out.paint(Paint::Dim, "or:");
+        said += &format!("  {head} {}: {when}\n", safe(&way.change));
     }
     said
 }

@@ -39,6 +39,12 @@ pub struct Args {
     /// End it after this long; also what is set aside of the budget
     #[arg(long, value_parser = units::seconds, default_value = "1h", value_name = "TIME")]
     time: u64,
+    /// Between the signal to end and the end, to save its state in
+    #[arg(long, value_parser = units::seconds, default_value = "10s", value_name = "TIME")]
+    grace: u64,
+    /// It saves its state when it is told to end: it may be started anew elsewhere so that another job fits
+    #[arg(long)]
+    restartable: bool,
     /// Its name; the program's unless said
     #[arg(long)]
     name: Option<String>,
@@ -179,8 +185,9 @@ impl Args {
             run_time_s: self.time,
             stdin: self.interactive || self.tty,
             tty: self.tty,
-            grace_s: 10,
+            grace_s: u32::try_from(self.grace).unwrap_or(u32::MAX),
             max_attempts: 3,
+            restartable: self.restartable,
         };
         if let Some(name) = terminal::name().filter(|_| spec.tty) {
             spec.env.entry("TERM".into()).or_insert(name);

@@ -148,6 +148,8 @@ struct Cost {
     started: Vec<JobId>,
     work: Duration,
     longest: Duration,
+    /// What the longest was about.
+    longest_was: &'static str,
 }
 
 /// One whole pass, each step timed as the controller would take it.
@@ -159,18 +161,28 @@ fn pass(cell: &mut Cell) -> Cost {
     loop {
         let begin = busy();
         let turn = walk.next(&cell.state);
-        if let Turn::Try(job) = turn {
-            cost.tried += 1;
-            match cell.decide(Actor::System, Wish::Schedule { job }) {
-                Ok(events) if !events.is_empty() => cost.started.push(job),
-                Ok(_) => {}
+        if let Some(wish) = turn.wish() {
+            cost.tried += usize::from(matches!(turn, Turn::Try(_)));
+            match cell.decide(Actor::System, wish) {
+                Ok(events) => cost.started.extend(events.iter().filter_map(|event| match event {
+                    Event::JobPlaced { job, .. } => Some(*job),
+                    _ => None,
+                })),
                 Err(refusal) => walk.refused(&cell.state, &refusal),
             }
         }
         let took = busy() - begin + std::mem::take(&mut begun);
         cost.steps += 1;
         cost.work += took;
-        cost.longest = cost.longest.max(took);
+        if took > cost.longest {
+            cost.longest = took;
+            cost.longest_was = match turn {
+                Turn::Withdraw => "withdrawing",
+                Turn::Try(_) => "trying",
+                Turn::Promise(_) => "promising",
+                Turn::Looks | Turn::Over => "looking",
+            };
+        }
         if turn == Turn::Over {
             return cost;
         }
@@ -179,10 +191,11 @@ fn pass(cell: &mut Cell) -> Cost {
 
 fn tell(name: &str, cost: &Cost) {
     println!(
-        "{name}: {:.1} ms of work in {} steps, the longest {:.2} ms; {} jobs tried, {} started",
+        "{name}: {:.1} ms of work in {} steps, the longest {:.2} ms ({}); {} jobs tried, {} started",
         cost.work.as_secs_f64() * 1e3,
         cost.steps,
         cost.longest.as_secs_f64() * 1e3,
+        cost.longest_was,
         cost.tried,
         cost.started.len()
     );

@@ -259,6 +259,13 @@ pub enum Wish {
     Schedule {
         job: JobId,
     },
+    /// Has others give way to a queued job that found no room, or promises it what there will be; nothing where neither
+    /// is possible.
+    Promise {
+        job: JobId,
+    },
+    /// Withdraws promises that are kept for nothing now.
+    Withdraw,
     Observe {
         node: NodeId,
         allocation: AllocationId,

@@ -11,6 +11,8 @@ mod scrub;
 mod session;
 mod volume;
 
+pub(crate) use pause::cannot_pause;
+
 use crate::actor::Actor;
 use crate::command::{Command, Wish};
 use crate::event::Event;
@@ -187,6 +189,19 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         Wish::Schedule { job } => {
             case.only_system()?;
             crate::schedule::pass::step(state, *job, &mut case.ids, command.at)
+        }
+        Wish::Promise { job } => {
+            case.only_system()?;
+            Ok(crate::schedule::pass::promise(
+                state,
+                *job,
+                &mut case.ids,
+                command.at,
+            ))
+        }
+        Wish::Withdraw => {
+            case.only_system()?;
+            Ok(crate::schedule::calendar::lapsed(state, command.at))
         }
         Wish::Observe {
             node,

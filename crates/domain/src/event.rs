@@ -16,6 +16,7 @@ use crate::ledger::account::Posting;
 use crate::ledger::price::Prices;
 use crate::meter::Amounts;
 use crate::schedule::allocation::{Allocation, Slice};
+use crate::schedule::calendar::Promise;
 use crate::schedule::fleet::Inventory;
 use crate::schedule::label::Labels;
 use crate::schedule::receipt::Receipt;
@@ -225,6 +226,15 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         volumes: Vec<VolumeId>,
     },
+    /// Room is kept for a waiting job until it starts; its victims, if any, are told to leave by their own events.
+    JobPromised {
+        promise: Promise,
+    },
+    /// The room is anybody's again. Where the job started or ended, its promise went without this.
+    PromiseWithdrawn {
+        job: JobId,
+        why: String,
+    },
     JobAdmitted {
         job: JobId,
         admission: Admission,
@@ -397,6 +407,10 @@ impl Event {
             | Event::ConductNoted { job, .. }
             | Event::AnomalyFound { job, .. }
             | Event::JobSubmitted { job, .. }
+            | Event::JobPromised {
+                promise: Promise { job, .. },
+            }
+            | Event::PromiseWithdrawn { job, .. }
             | Event::JobAdmitted { job, .. }
             | Event::JobPlaced { job, .. }
             | Event::JobStarting { job }
@@ -425,7 +439,7 @@ impl Event {
             KeyCreated KeyRevoked QuotaSet ShareSet BudgetsSet PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet
             VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
             SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned NodeLabelled
-            NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted JobAdmitted JobPlaced JobStarting JobRunning JobStopping MemberStarting MemberRunning MemberEnded JobResized
+            NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted JobPromised PromiseWithdrawn JobAdmitted JobPlaced JobStarting JobRunning JobStopping MemberStarting MemberRunning MemberEnded JobResized
             JobPausing JobPaused JobWanted JobResuming JobKept
             UsageMetered JobRequeued JobEnded SessionOpened SessionEnded ConductNoted AnomalyFound
         }

@@ -99,6 +99,8 @@ codes! {
     VolumeUnavailable "volume_unavailable" Waiting;
     /// Waiting: there is room, but a wall around the job or a neighbour is not met there.
     NotShared "not_shared" Waiting;
+    /// Waiting: there is room, but it is promised to a job ahead.
+    Promised "promised" Waiting;
     /// Waiting: it was paused, and nobody asked for it since.
     Paused "paused" Waiting;
     /// Waiting: no node has joined yet.

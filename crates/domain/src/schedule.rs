@@ -5,8 +5,12 @@
 
 pub mod admit;
 pub mod allocation;
+pub mod backfill;
 pub mod board;
+pub mod calendar;
+pub mod evict;
 pub mod fleet;
+mod gather;
 pub mod hardware;
 mod index;
 pub mod label;
@@ -16,6 +20,7 @@ pub mod pass;
 pub mod place;
 pub mod queue;
 pub mod receipt;
+pub(crate) mod relieve;
 pub mod seen;
 pub mod victim;
 pub mod volume;

@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::habit::Habits;
 use crate::forecast::history::History;
-use crate::id::{JobId, JoinTokenId, SecretId, SessionId, UserId};
+use crate::id::{JobId, JoinTokenId, SecretId, SessionId, TenantId, UserId};
 use crate::ledger::account::{AccountId, Accounts};
 use crate::ledger::price::Prices;
 use crate::refusal::Refusal;
+use crate::schedule::calendar::Calendar;
 use crate::schedule::fleet::Fleet;
 use crate::schedule::queue::Queue;
 use crate::storage::volume::Volumes;
@@ -22,9 +23,9 @@ use crate::tenancy::scope::{Scope, ScopeId};
 use crate::tenancy::share::Share;
 use crate::tenancy::tree::Tree;
 use crate::time::Time;
-use crate::workload::job::{DoneJob, Job};
+use crate::workload::job::{DoneJob, Job, Phase};
 use crate::workload::session::Session;
-use crate::workload::spec::Sku;
+use crate::workload::spec::{Priority, Sku};
 
 /// The version of the snapshot encoding; a snapshot of another version is not read, the journal is replayed.
 pub const SNAPSHOT_FORMAT: u32 = 2;
@@ -44,6 +45,9 @@ pub struct State {
     pub accounts: Accounts,
     pub join_tokens: BTreeMap<JoinTokenId, JoinToken>,
     pub fleet: Fleet,
+    /// Room promised to waiting jobs.
+    #[serde(default, skip_serializing_if = "Calendar::is_empty")]
+    pub calendar: Calendar,
     #[serde(with = "jobs_as_rows")]
     pub jobs: BTreeMap<JobId, Job>,
     /// Open sessions.
@@ -61,6 +65,9 @@ pub struct State {
     /// Live jobs by owner.
     #[serde(skip)]
     pub jobs_by_owner: BTreeMap<UserId, BTreeSet<JobId>>,
+    /// Running jobs by tenant and priority: who might give way to whom.
+    #[serde(skip)]
+    pub running: BTreeMap<(Option<TenantId>, Priority), BTreeSet<JobId>>,
     /// No id above this was ever given.
     pub last_id: u64,
 }
@@ -152,6 +159,30 @@ impl State {
         for job in self.jobs.values() {
             self.volumes.add_job(job.id, &job.volumes);
             self.jobs_by_owner.entry(job.owner).or_default().insert(job.id);
+        }
+        self.running.clear();
+        let running = self.jobs.values().filter(|job| job.phase == Phase::Running);
+        for id in running.map(|job| job.id).collect::<Vec<_>>() {
+            self.note_running(id);
+        }
+    }
+
+    fn running_key(&self, job: &Job) -> (Option<TenantId>, Priority) {
+        (self.tree.tenant_of(ScopeId::User(job.owner)), job.spec.priority)
+    }
+
+    pub(crate) fn note_running(&mut self, id: JobId) {
+        let key = self.running_key(&self.jobs[&id]);
+        self.running.entry(key).or_default().insert(id);
+    }
+
+    pub(crate) fn forget_running(&mut self, id: JobId) {
+        let key = self.running_key(&self.jobs[&id]);
+        if let Some(jobs) = self.running.get_mut(&key) {
+            jobs.remove(&id);
+            if jobs.is_empty() {
+                self.running.remove(&key);
+            }
         }
     }
 }

@@ -13,3 +13,4 @@ pub mod room;
 pub mod seeded;
 pub mod throughput;
 pub mod trace;
+pub mod whole;

@@ -17,6 +17,7 @@ use tenure_domain::id::AllocationId;
 use super::Node;
 use super::worker::CONTROL;
 use crate::checkpoint::Checkpoint;
+use crate::discover::Device;
 use crate::isolate::cgroup::freeze;
 use crate::record::Phase;
 use crate::scrub::Taker;
@@ -88,25 +89,51 @@ impl Node {
     }
 
     /// First the driver, for it needs the processes' help; what opened a device between that and their standing still
-    /// would be on a device that is given away.
+    /// would be on a device that is given away, so it is set aside as well. A child has its parent's devices open until
+    /// it is another program, so one look says little.
     fn set_aside_by_driver(&self, checkpoint: &Checkpoint, id: AllocationId) -> Result<(), String> {
+        self.drivers_set_aside(id)?;
         let cgroups = self.cgroups_of(id);
-        let users = checkpoint.users(&self.processes(id))?;
-        checkpoint.set_aside(&users)?;
-        let still = freeze::freeze(&cgroups).and_then(|()| {
-            let now = checkpoint.users(&self.processes(id))?;
-            match now.iter().find(|pid| !users.contains(pid)) {
-                Some(pid) => Err(format!("process {pid} opened a device meanwhile")),
-                None => Ok(()),
-            }
-        });
-        if let Err(why) = still {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let users = checkpoint.users(&self.processes(id))?;
+            checkpoint.set_aside(&users)?;
+            let still = freeze::freeze(&cgroups).and_then(|()| {
+                let now = checkpoint.users(&self.processes(id))?;
+                Ok(now.into_iter().find(|pid| !users.contains(pid)))
+            });
+            let why = match still {
+                Ok(None) => {
+                    tracing::info!(allocation = %id, processes = users.len(), "set aside by the driver");
+                    return Ok(());
+                }
+                Ok(Some(_)) if Instant::now() < deadline => {
+                    freeze::thaw(&cgroups);
+                    std::thread::sleep(Duration::from_millis(5));
+                    continue;
+                }
+                Ok(Some(pid)) => format!("process {pid} opened a device meanwhile"),
+                Err(why) => why,
+            };
             freeze::thaw(&cgroups);
             checkpoint.take_up(&users)?;
             return Err(why);
         }
-        tracing::info!(allocation = %id, processes = users.len(), "set aside by the driver");
-        Ok(())
+    }
+
+    /// Fail closed: standing still with its memory on a device is not paused.
+    fn drivers_set_aside(&self, id: AllocationId) -> Result<(), String> {
+        let found = self.found();
+        let given: Vec<&Device> = found
+            .devices
+            .iter()
+            .filter(|device| self.scrubs.is_on(&device.facts.uuid, id))
+            .collect();
+        let can = |device: &&Device| device.hardware().is_some_and(|hardware| hardware.checkpoint);
+        if !given.is_empty() && given.iter().all(can) {
+            return Ok(());
+        }
+        Err("there is no worker that could set its devices aside, and their driver does not".to_owned())
     }
 
     fn take_up_by_driver(&self, checkpoint: &Checkpoint, taker: &Taker) -> Result<(), String> {

@@ -151,14 +151,21 @@ async fn two_tenants_share_by_weight_and_each_worker_ends_with_its_job() {
         "a user id for each tenant's workers"
     );
 
+    // Half of eleven seconds on end within five points: what else the machine does keeps programs from wanting their
+    // share for a while, and then the other has it.
     let mut before = ids.map(busy);
     let mut shares = Vec::new();
-    while !shares.iter().any(|share: &f64| (share - 0.3).abs() < 0.05) {
-        assert!(shares.len() < 45, "30/70 gave {shares:.3?}");
-        tokio::time::sleep(Duration::from_secs(2)).await;
+    let median = |shares: &[f64]| {
+        let mut last = shares[shares.len().saturating_sub(11)..].to_vec();
+        last.sort_by(f64::total_cmp);
+        last[last.len() / 2]
+    };
+    while shares.len() < 11 || (median(&shares) - 0.3).abs() > 0.05 {
+        assert!(shares.len() < 90, "30/70 gave {shares:.3?}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
         let now = ids.map(busy);
         let used = [0, 1].map(|index| (now[index] - before[index]) as f64);
-        shares.push(used[0] / (used[0] + used[1]));
+        shares.push(used[0] / (used[0] + used[1]).max(1.0));
         before = now;
     }
     println!("30/70 fenced: {shares:.3?}");

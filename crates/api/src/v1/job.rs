@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use tenure_domain::id::{AllocationId, JobId, NodeId, UserId};
 use tenure_domain::refusal::Refusal;
 use tenure_domain::schedule::allocation::Slice;
+use tenure_domain::schedule::why::{Basis, Instead, Starts};
 use tenure_domain::workload::job::{Outcome, StopReason};
 use tenure_domain::workload::member::{MemberEnd, MemberPhase};
 use tenure_domain::workload::spec::{Isolation, JobSpec};
@@ -167,6 +168,30 @@ pub struct Why {
     pub waiting: Option<Waiting>,
     /// One sentence in any case.
     pub sentence: String,
+    /// When it is likely to start; absent where nothing can be said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts: Option<StartsView>,
+    /// What of the job, changed, would let it start now; each was tried on the fleet as it is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub instead: Vec<Instead>,
+}
+
+/// When a waiting job starts, from when to when, and what that rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StartsView {
+    pub from: Moment,
+    pub to: Moment,
+    pub basis: Basis,
+}
+
+impl From<Starts> for StartsView {
+    fn from(starts: Starts) -> StartsView {
+        StartsView {
+            from: starts.from.into(),
+            to: starts.to.into(),
+            basis: starts.basis,
+        }
+    }
 }
 
 /// What a job would cost and whether it would be taken, without submitting it.

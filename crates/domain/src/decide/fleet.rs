@@ -110,16 +110,9 @@ impl Case<'_> {
         let (fleet, mut fresh) = (&self.state.fleet, self.ids.clone());
         let mut gpus = Vec::with_capacity(inventory.gpus.len());
         for facts in &inventory.gpus {
-            let elsewhere = fleet.nodes().find(|other| {
-                let has = || {
-                    other
-                        .gpus
-                        .iter()
-                        .any(|gpu| gpu.present && gpu.facts.uuid == facts.uuid)
-                };
-                other.id != id && other.status != NodeStatus::Lost && has()
-            });
-            if let Some(holder) = elsewhere {
+            let mut elsewhere = fleet.nodes_with(&facts.uuid).into_iter();
+            let holder = elsewhere.find(|other| other.id != id && other.status != NodeStatus::Lost);
+            if let Some(holder) = holder {
                 return Err(Refusal::new(
                     Code::ContradictoryReport,
                     format!("GPU {} is on node {} too", facts.uuid, holder.name),

@@ -12,9 +12,11 @@ use crate::money::Micros;
 use crate::refusal::{Code, Refusal};
 use crate::schedule::admit::refuse_for_ever;
 use crate::schedule::allocation::Allocation;
+use crate::schedule::evict;
 use crate::schedule::order::aged::ahead_of;
 use crate::schedule::pass::{self, Ask};
 use crate::schedule::place::refuse_beyond_fleet;
+use crate::schedule::relieve::relieve;
 use crate::schedule::volume::VolumeNeeds;
 use crate::tenancy::budget::Cost;
 use crate::tenancy::role::Action;
@@ -76,17 +78,9 @@ impl Case<'_> {
                 );
             }
         }
-        refuse_for_ever(self.state, scope, &spec, self.command.at)?;
         let volumes = self.meant_volumes(scope, &spec.volumes)?;
         let needs = VolumeNeeds::of(self.state, &volumes).map_err(|refusal| refusal.field("/volumes"))?;
-        refuse_beyond_fleet(self.state, scope, &spec.demand, needs)?;
-        let job = JobId(self.ids.take());
-        let mut events = vec![Event::JobSubmitted {
-            job,
-            owner,
-            spec: spec.clone(),
-            volumes: volumes.clone(),
-        }];
+        let (job, at) = (JobId(self.ids.take()), self.command.at);
         let ask = Ask {
             owner: scope,
             spec: &spec,
@@ -94,12 +88,23 @@ impl Case<'_> {
             job,
             attempt: 1,
         };
-        let at = self.command.at;
-        if at_once
-            && ahead_of(self.state, &spec, at).is_none()
-            && let Ok(started) = pass::start(self.state, &ask, &mut self.ids, at)
-        {
-            events.extend(started);
+        let may_start = at_once && ahead_of(self.state, &spec, at).is_none();
+        let started = may_start.then(|| pass::start(self.state, &ask, &mut self.ids, at));
+        // What starts now is neither too large nor too dear for ever.
+        if !matches!(started, Some(Ok(_))) {
+            refuse_for_ever(self.state, scope, &spec, at)?;
+            refuse_beyond_fleet(self.state, scope, &spec.demand, needs)?;
+        }
+        let mut events = vec![Event::JobSubmitted {
+            job,
+            owner,
+            spec: spec.clone(),
+            volumes: volumes.clone(),
+        }];
+        match started {
+            Some(Ok(started)) => events.extend(started),
+            Some(Err(waits)) => events.extend(evict::make_room(self.state, &ask, &waits, at)),
+            None => {}
         }
         Ok(events)
     }
@@ -256,11 +261,13 @@ impl Case<'_> {
             let charge = self.charge_beside(allocation, job, ran_ms, usage, taken);
             charges.extend(charge);
         }
-        Ok(if charges.is_empty() {
-            vec![]
-        } else {
-            vec![Event::UsageMetered { node, charges }]
-        })
+        if charges.is_empty() {
+            return Ok(vec![]);
+        }
+        let moves = relieve(self.state, &charges, self.command.at);
+        let mut events = vec![Event::UsageMetered { node, charges }];
+        events.extend(moves);
+        Ok(events)
     }
 
     /// The charge for run time up to `ran_ms`; none for what was charged before. A node cannot bill for more

@@ -99,10 +99,19 @@ impl Case<'_> {
             MemberEnd::NotStarted { .. } | MemberEnd::Lost { .. } => None,
         });
         let member = |number: u32| job.is_gang().then_some(number);
+        let lost = matches!(first, Some((_, MemberEnd::Lost { .. })));
         match (job.stop.or(by), first) {
             (Some(StopReason::Cancelled), _) => ended(Outcome::Cancelled),
             (Some(StopReason::RunTime), _) => ended(Outcome::TimedOut),
             (Some(StopReason::OverLimit), _) => ended(Outcome::OverLimit),
+            // Giving way is no fault, and uses up no attempt. A gang with a member lost is stopped by the same word.
+            (Some(StopReason::Evicted), end) if job.stop.is_some() && !(job.is_gang() && lost) => {
+                let why = match end {
+                    Some((_, MemberEnd::Lost { why })) => why.clone(),
+                    _ => "it was evicted".into(),
+                };
+                Event::JobRequeued { job: job.id, why }
+            }
             (_, Some((_, MemberEnd::Lost { why }))) => self.attempt_lost(job, why.clone()),
             (Some(StopReason::Evicted), _) => self.attempt_lost(job, "it was evicted".into()),
             (Some(StopReason::MemberFailed) | None, None) => ended(Outcome::Succeeded),
@@ -128,8 +137,8 @@ impl Case<'_> {
 
     /// What becomes of a job whose attempt ended by no fault of its own.
     fn attempt_lost(&self, job: &Job, why: String) -> Event {
-        if job.attempt >= job.spec.max_attempts {
-            let attempts = job.attempt;
+        if job.tries() >= job.spec.max_attempts {
+            let attempts = job.tries();
             return Event::JobEnded {
                 job: job.id,
                 outcome: Outcome::GaveUp { attempts },

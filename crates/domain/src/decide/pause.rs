@@ -14,7 +14,7 @@ use crate::schedule::pass;
 use crate::state::State;
 use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
-use crate::workload::job::{Job, PauseReason, Phase};
+use crate::workload::job::{Job, PauseReason, Phase, StopReason};
 use crate::workload::spec::Isolation;
 use crate::workload::usage::Usage;
 
@@ -94,13 +94,22 @@ impl Case<'_> {
             Phase::Resuming => true,
             _ => false,
         };
-        match open {
-            true => vec![Event::JobKept {
-                job: job.id,
-                why: sentence(why),
-            }],
-            false => vec![],
+        if !open {
+            return vec![];
         }
+        let mut events = vec![Event::JobKept {
+            job: job.id,
+            why: sentence(why),
+        }];
+        // Others count on its room: what cannot be set aside leaves with its grace.
+        let mut promises = self.state.calendar.on(allocation.node);
+        if job.phase == Phase::Pausing && promises.any(|promise| promise.victims.contains(&job.id)) {
+            events.push(Event::JobStopping {
+                job: job.id,
+                reason: StopReason::Evicted,
+            });
+        }
+        events
     }
 }
 

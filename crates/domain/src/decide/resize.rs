@@ -7,10 +7,11 @@ use crate::id::JobId;
 use crate::refusal::{Code, Refusal};
 use crate::schedule::admit;
 use crate::schedule::allocation::{Allocation, Slice};
+use crate::schedule::calendar::{Promise, leaves_promised, named};
 use crate::schedule::place::vram_wanted;
 use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
-use crate::workload::job::{Job, Phase};
+use crate::workload::job::{Admission, Job, Phase};
 use crate::workload::spec::{Isolation, JobSpec};
 
 impl Case<'_> {
@@ -49,6 +50,13 @@ impl Case<'_> {
             &slices,
             charge.as_ref(),
             allocation.metered_ms,
+            self.command.at,
+        )?;
+        leaves_promised(
+            self.state,
+            id,
+            owner,
+            &more_than(&admission, job),
             self.command.at,
         )?;
         events.extend(charge.map(|charge| Event::UsageMetered {
@@ -110,6 +118,19 @@ impl Case<'_> {
             let vram_mib = vram_wanted(gpu, &spec.demand);
             let compute_permille = spec.demand.compute_permille;
             let free_vram_mib = (gpu.facts.vram_mib + old.vram_mib).saturating_sub(gpu.used_vram_mib);
+            let promised = |promise: &Promise| promise.slices.iter().any(|slice| slice.gpu == gpu.id);
+            let grows = vram_mib > old.vram_mib || compute_permille > old.compute_permille;
+            if let Some(to) = self.state.calendar.on(allocation.node).find(|p| grows && promised(p)) {
+                return Err(Refusal::new(
+                    Code::Promised,
+                    format!(
+                        "what is free of GPU {} is promised to {}",
+                        gpu.id,
+                        named(self.state, to.job, owner)
+                    ),
+                )
+                .hint("ask again when that job has started"));
+            }
             let free_permille = (1000 + u32::from(old.compute_permille)).saturating_sub(gpu.used_permille);
             if vram_mib > free_vram_mib || u32::from(compute_permille) > free_permille {
                 return Err(Refusal::new(
@@ -139,4 +160,16 @@ impl Case<'_> {
         }
         Ok(slices)
     }
+}
+
+/// What a job in its new size has more of than it has now.
+fn more_than(after: &Admission, job: &Job) -> Admission {
+    let mut more = after.clone();
+    if let Some(before) = &job.admission {
+        more.amounts = after.amounts.beyond(&before.amounts);
+        more.hold.gpu_milli = after.hold.gpu_milli.saturating_sub(before.hold.gpu_milli);
+        more.hold.left.money.0 = (after.hold.left.money.0 - before.hold.left.money.0).max(0);
+        more.hold.left.gpu_ms = after.hold.left.gpu_ms.saturating_sub(before.hold.left.gpu_ms);
+    }
+    more
 }

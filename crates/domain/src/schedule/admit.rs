@@ -1,7 +1,10 @@
 //! Admission: does a job fit every quota and budget above it, now or ever?
 
 use super::allocation::{Allocation, Slice};
+use super::calendar;
 use super::order::lend;
+use super::pass::Ask;
+use super::place::Place;
 use crate::event::Charge;
 use crate::ledger::hold::Hold;
 use crate::meter::{Amounts, Exceeded, Of};
@@ -43,6 +46,15 @@ pub fn refuse_for_ever(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) 
 /// What the job waits for wherever it would go: a suspension, a policy narrowed since it was submitted, or quota
 /// over everything and its own class.
 pub fn within_limits(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<(), Refusal> {
+    allowed(state, owner, spec)?;
+    fits_quotas(
+        state,
+        owner,
+        &spec.amounts(spec.demand.class.as_deref(), spec.demand.vram_total_mib()),
+    )
+}
+
+fn allowed(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<(), Refusal> {
     if let Some(suspended) = state.tree.suspended_above(owner) {
         let title = state.tree.title(suspended.id);
         return Err(
@@ -53,11 +65,7 @@ pub fn within_limits(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<()
     for scope in state.tree.chain(owner) {
         scope.policy.refuse(spec, || state.tree.title(scope.id))?;
     }
-    fits_quotas(
-        state,
-        owner,
-        &spec.amounts(spec.demand.class.as_deref(), spec.demand.vram_total_mib()),
-    )
+    Ok(())
 }
 
 fn fits_quotas(state: &State, owner: ScopeId, amounts: &Amounts) -> Result<(), Refusal> {
@@ -79,6 +87,18 @@ pub fn admit(
     at: Time,
 ) -> Result<Admission, Refusal> {
     within_limits(state, owner, spec)?;
+    admit_within_limits(state, owner, spec, class, vram_mib, at)
+}
+
+/// The same for what was found to be within limits.
+pub(super) fn admit_within_limits(
+    state: &State,
+    owner: ScopeId,
+    spec: &JobSpec,
+    class: Option<&str>,
+    vram_mib: u64,
+    at: Time,
+) -> Result<Admission, Refusal> {
     let admission = admission(state, owner, spec, class, vram_mib);
     fits_quotas(state, owner, &admission.amounts)?;
     fits_nominal(state, owner, class, admission.hold.gpu_milli)?;
@@ -94,6 +114,43 @@ fn fits_nominal(state: &State, owner: ScopeId, class: Option<&str>, ask_milli: u
     class.map_or(Ok(()), |class| {
         lend::footing(state, owner, class, ask_milli).map(drop)
     })
+}
+
+/// The admission the job would get with others gone, whatever is promised being taken. Money has to be there before
+/// they leave: what of their hold comes back is known only when they have.
+pub(super) fn admit_without(
+    state: &State,
+    ask: &Ask<'_>,
+    place: &Place,
+    gone: &[&Job],
+    at: Time,
+) -> Result<Admission, Refusal> {
+    let given = place.spec(ask.spec);
+    allowed(state, ask.owner, &given)?;
+    let vram_mib = place.slices.iter().map(|slice| slice.vram_mib).sum();
+    let admission = admission(state, ask.owner, &given, place.class.as_deref(), vram_mib);
+    let used = |scope: &Scope| {
+        let mut used = calendar::used(state, scope, ask.job);
+        for job in gone.iter().filter(|job| calendar::is_above(state, scope.id, job)) {
+            if let Some(held) = &job.admission {
+                used.remove(&held.amounts);
+            }
+        }
+        used
+    };
+    for scope in state.tree.chain(ask.owner) {
+        if let Some(exceeded) = scope.quota.first_exceeded(&used(scope), &admission.amounts) {
+            return Err(quota_in_use(state, scope, &exceeded));
+        }
+    }
+    if let Some(class) = place.class.as_deref() {
+        lend::footing_by(state, ask.owner, class, admission.hold.gpu_milli, used)?;
+    }
+    countable(state, &admission, at)?;
+    match first_over_budget(state, ask.owner, &admission, at) {
+        None => Ok(admission),
+        Some((scope, over)) => Err(budget_held(state, scope, &over, &admission)),
+    }
 }
 
 /// Admits a running job in another size, from `metered_ms` of its run time on; `charge` is for what ran since in the

@@ -57,4 +57,7 @@ pub struct Allocation {
     /// Use of its devices up to there; none while none was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Usage>,
+    /// Run time on end, up to there, in which it waited for others' turns longer than it worked.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub crowded_ms: u64,
 }

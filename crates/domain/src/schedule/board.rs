@@ -10,7 +10,6 @@
 //! rules allow.
 
 pub mod choose;
-pub mod gang;
 pub mod mix;
 pub mod rank;
 pub mod row;
@@ -168,6 +167,11 @@ impl Board {
         self.blocks += usize::from(bench.block.is_some());
         self.changed(row);
         row
+    }
+
+    /// Nobody told a block.
+    pub fn is_flat(&self) -> bool {
+        self.blocks == 0
     }
 
     /// Whether the bench, whatever is free of it, is what the row is.

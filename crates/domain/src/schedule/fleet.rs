@@ -289,6 +289,26 @@ impl Node {
         self.gpus.retain(Gpu::is_known);
     }
 
+    /// The node as it might be: with this allocation gone, or paused, which keeps its processes there.
+    pub(super) fn without(&mut self, allocation: &Allocation, paused: bool) {
+        if !allocation.paused {
+            self.give_back_slices(allocation.id, &allocation.slices);
+        }
+        if !paused {
+            self.used_cpu_milli -= allocation.cpu_milli;
+            self.used_memory_mib -= allocation.memory_mib;
+            self.allocations.remove(&allocation.id);
+        }
+    }
+
+    /// The node as it might be: with one more allocation.
+    pub(super) fn with(&mut self, allocation: &Allocation) {
+        self.used_cpu_milli += allocation.cpu_milli;
+        self.used_memory_mib += allocation.memory_mib;
+        self.allocations.insert(allocation.id);
+        self.take_slices(allocation.id, &allocation.slices);
+    }
+
     /// Nothing, too, when the space was cut below what is used.
     pub fn free_volume_mib(&self) -> u64 {
         self.volume_mib.saturating_sub(self.used_volume_mib)
@@ -382,6 +402,39 @@ impl Fleet {
         self.nodes.values()
     }
 
+    /// At most so many nodes, of those with GPUs of the class if one is named; a `turn` later, others.
+    pub(super) fn some_nodes(&self, class: Option<&str>, turn: u64, most: usize) -> Vec<&Node> {
+        let around = |all: usize| match all > most {
+            true => (turn % all as u64) as usize,
+            false => 0,
+        };
+        let Some(class) = class else {
+            let first = around(self.nodes.len());
+            let nodes = self.nodes.values();
+            return nodes
+                .clone()
+                .skip(first)
+                .chain(nodes.take(first))
+                .take(most)
+                .collect();
+        };
+        let index = self.index();
+        let Some(ids) = index.classes().get(class) else {
+            return Vec::new();
+        };
+        let first = around(ids.len());
+        let ids = ids.iter().skip(first).chain(ids.iter().take(first)).take(most);
+        ids.filter_map(|id| self.nodes.get(id)).collect()
+    }
+
+    /// The nodes that have the GPU of this identity.
+    pub(crate) fn nodes_with(&self, uuid: &str) -> Vec<&Node> {
+        let index = self.index();
+        let nodes = index.with_uuid(uuid).filter_map(|id| self.nodes.get(&id));
+        let has = |node: &&Node| node.gpus.iter().any(|gpu| gpu.present && gpu.facts.uuid == *uuid);
+        nodes.filter(has).collect()
+    }
+
     pub fn allocation(&self, id: AllocationId) -> Option<&Allocation> {
         self.allocations.get(&id)
     }
@@ -408,11 +461,7 @@ impl Fleet {
     }
 
     pub(crate) fn take(&mut self, allocation: &Allocation) {
-        let node = self.node_mut(allocation.node);
-        node.used_cpu_milli += allocation.cpu_milli;
-        node.used_memory_mib += allocation.memory_mib;
-        node.allocations.insert(allocation.id);
-        node.take_slices(allocation.id, &allocation.slices);
+        self.node_mut(allocation.node).with(allocation);
         self.allocations.insert(allocation.id, allocation.clone());
     }
 

@@ -17,7 +17,7 @@ use super::board::{Bench, Board};
 use super::fleet::{Fleet, Gpu, Node, NodeStatus};
 use super::part;
 use super::seen::is_of_one_tenant;
-use crate::id::{NodeId, TenantId};
+use crate::id::{GpuId, NodeId, TenantId};
 
 /// See the module. Equal to any other, since it says nothing that the nodes do not.
 #[derive(Default)]
@@ -78,6 +78,8 @@ pub(super) struct Memo {
     rows: BTreeMap<NodeId, Known>,
     /// The nodes that have GPUs of each class.
     classes: BTreeMap<Box<str>, BTreeSet<NodeId>>,
+    /// The nodes that have a GPU of an identity, by its hash: what is found is compared in the end.
+    uuids: BTreeSet<(u64, NodeId)>,
     regions: BTreeMap<Box<str>, u16>,
     blocks: BTreeMap<Box<str>, u16>,
     pools: BTreeMap<TenantId, u16>,
@@ -99,6 +101,8 @@ pub(super) struct Seat {
 struct Known {
     rows: Vec<usize>,
     classes: BTreeSet<Box<str>>,
+    /// Its GPUs, and the hashes of their identities.
+    gpus: Vec<(GpuId, u64)>,
 }
 
 impl Memo {
@@ -159,12 +163,39 @@ impl Memo {
                 known.rows.push(row);
             }
         }
+        self.identify(id, node, &mut known);
         if !same || odd || self.odd.contains(&id) {
             self.list(id, node, &mut known, odd);
         }
         if node.is_some() {
             self.rows.insert(id, known);
         }
+    }
+
+    /// Lists the node by its GPUs' identities. A GPU's id stands for one identity.
+    fn identify(&mut self, id: NodeId, node: Option<&Node>, known: &mut Known) {
+        let gpus = node.map_or(&[][..], |node| &node.gpus);
+        if gpus
+            .iter()
+            .map(|gpu| gpu.id)
+            .eq(known.gpus.iter().map(|(gpu, _)| *gpu))
+        {
+            return;
+        }
+        for (_, hash) in known.gpus.drain(..) {
+            self.uuids.remove(&(hash, id));
+        }
+        known
+            .gpus
+            .extend(gpus.iter().map(|gpu| (gpu.id, hash(&gpu.facts.uuid))));
+        self.uuids.extend(known.gpus.iter().map(|(_, hash)| (*hash, id)));
+    }
+
+    /// Nodes that may have the GPU of this identity, all that do among them.
+    pub fn with_uuid(&self, uuid: &str) -> impl Iterator<Item = NodeId> {
+        let hash = hash(uuid);
+        let found = self.uuids.range((hash, NodeId(0))..=(hash, NodeId(u64::MAX)));
+        found.map(|(_, node)| *node)
     }
 
     /// Lists the node by its classes, and where it is looked at by itself.
@@ -263,6 +294,13 @@ impl Memo {
     pub fn classes(&self) -> &BTreeMap<Box<str>, BTreeSet<NodeId>> {
         &self.classes
     }
+}
+
+/// FNV-1a.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 /// Things are told apart by numbers from 1 on. Where there are more than numbers, some share one: numbers only narrow

@@ -8,7 +8,9 @@
 pub mod aged;
 pub mod key;
 pub mod lend;
+pub mod precede;
 pub mod quota;
+pub mod reclaim;
 pub mod share;
 pub mod standing;
 pub mod walk;

@@ -1,12 +1,15 @@
 //! Starting one waiting job, or resuming it. Which one is tried when is `order/walk`'s matter.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::admit::{admit, resumed, within_limits};
+use super::admit::{admit, admit_within_limits, resumed, within_limits};
 use super::allocation::Allocation;
+use super::calendar::{Promised, Stay, leaves_promised, masked};
 use super::place::{Place, gang_places, has_room_again, places};
 use super::volume::{VolumeNeeds, bind};
+use super::{backfill, evict, gather, relieve};
 use crate::event::Event;
 use crate::id::{AllocationId, Ids, JobId, VolumeId};
 use crate::refusal::{Code, Refusal};
@@ -39,6 +42,36 @@ pub fn step(state: &State, id: JobId, ids: &mut Ids, at: Time) -> Result<Vec<Eve
     }
 }
 
+/// What can be done for a queued job that found no room: others give way to it, or it is promised what there will be.
+pub fn promise(state: &State, id: JobId, ids: &mut Ids, at: Time) -> Vec<Event> {
+    let queued = state.jobs.get(&id).filter(|job| job.phase == Phase::Queued);
+    let Some(job) = queued else {
+        return Vec::new();
+    };
+    let waits = match start(state, &Ask::of(job), ids, at) {
+        Ok(started) => return started,
+        Err(waits) => waits,
+    };
+    let kept = state.calendar.of(job.id);
+    if let Some(kept) = kept.filter(|kept| kept.evicts()) {
+        return evict::in_vain(state, kept, &waits);
+    }
+    let mut room = evict::make_room(state, &Ask::of(job), &waits, at);
+    if room.is_empty() {
+        room = gather::gather(state, &Ask::of(job), &waits, at);
+    }
+    match (kept, room.is_empty()) {
+        (None, true) => backfill::reserve(state, job, &waits, at),
+        (None, false) => room,
+        (Some(_), true) => Vec::new(),
+        (Some(_), false) => {
+            let why = "others give way to it now".into();
+            let withdrawn = Event::PromiseWithdrawn { job: job.id, why };
+            std::iter::once(withdrawn).chain(room).collect()
+        }
+    }
+}
+
 /// Starts a queued job or resumes a paused one, or says what it waits for.
 pub fn go(state: &State, job: &Job, ids: &mut Ids, at: Time) -> Result<Vec<Event>, Refusal> {
     match job.phase {
@@ -62,8 +95,10 @@ pub fn resume(state: &State, job: &Job, at: Time) -> Result<Vec<Event>, Refusal>
         .and_then(|id| state.fleet.allocation(id))
         .expect("INVARIANT: what is paused has a place");
     within_limits(state, owner, &job.spec)?;
-    let class = has_room_again(state, owner, &job.spec.demand, allocation)?;
+    let stay = Stay::of(Ask::of(job), at);
+    let class = has_room_again(state, owner, &job.spec.demand, allocation, stay)?;
     let admission = resumed(state, job, allocation, class, at)?;
+    leaves_promised(state, job.id, owner, &admission, at)?;
     Ok(vec![Event::JobResuming {
         job: job.id,
         admission,
@@ -104,21 +139,16 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
     } = *ask;
     // Quota over everything is asked first: it is cheap, and it is the answer users most often need. What a job
     // costs is known only with the class it gets.
-    within_limits(state, owner, spec)?;
-    if spec.demand.gpus == 0 || spec.demand.class.is_some() {
-        admit(
-            state,
-            owner,
-            spec,
-            spec.demand.class.as_deref(),
-            spec.demand.vram_total_mib(),
-            at,
-        )?;
-    }
+    let (class, vram_mib) = (spec.demand.class.as_deref(), spec.demand.vram_total_mib());
+    let known = match spec.demand.gpus == 0 || class.is_some() {
+        true => Some(admit(state, owner, spec, class, vram_mib, at)?),
+        false => within_limits(state, owner, spec).map(|()| None)?,
+    };
     let needs = VolumeNeeds::of(state, volumes)?;
     let mut waits_for = Refusal::not_found();
-    for places in choices(state, owner, spec, needs)? {
-        let vram_mib = places
+    let promised = masked(state, Stay::of(*ask, at), at);
+    for places in choices(state, ask, needs, &promised)? {
+        let given_mib = places
             .iter()
             .flat_map(|place| &place.slices)
             .map(|slice| slice.vram_mib)
@@ -127,7 +157,17 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
         // Members are counted alike; where parts of several sizes were given, as the largest.
         let share = |place: &&Place| place.slices.iter().map(|slice| slice.compute_permille).max();
         let given = places.iter().max_by_key(share).unwrap_or(first).spec(spec);
-        match admit(state, owner, &given, first.class.as_deref(), vram_mib, at) {
+        let given_class = first.class.as_deref();
+        let admitted = match (&known, &given) {
+            (Some(known), Cow::Borrowed(_)) if (given_class, given_mib) == (class, vram_mib) => {
+                Ok(known.clone())
+            }
+            (_, Cow::Borrowed(_)) => admit_within_limits(state, owner, spec, given_class, given_mib, at),
+            (_, Cow::Owned(given)) => admit(state, owner, given, given_class, given_mib, at),
+        };
+        let admitted = admitted
+            .and_then(|admission| leaves_promised(state, job, owner, &admission, at).map(|()| admission));
+        match admitted {
             Err(refusal) => waits_for = refusal,
             Ok(admission) => {
                 let mut events = vec![Event::JobAdmitted { job, admission }];
@@ -149,6 +189,7 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
                     ran_before_ms: 0,
                     metered_ms: 0,
                     used: None,
+                    crowded_ms: 0,
                 });
                 events.extend(allocations.next().map(|allocation| Event::JobPlaced {
                     job,
@@ -165,16 +206,21 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
 /// Where all members could go, one choice for each GPU class, best first, each looked for when it is asked for.
 fn choices<'a>(
     state: &'a State,
-    owner: ScopeId,
-    spec: &'a JobSpec,
+    ask: &Ask<'a>,
     volumes: VolumeNeeds,
+    promised: &'a Promised,
 ) -> Result<Box<dyn Iterator<Item = Vec<Place>> + 'a>, Refusal> {
+    let Ask { owner, spec, .. } = *ask;
     let members = spec.demand.nodes;
+    let moves_to = relieve::moves_to(state, ask, volumes, promised);
+    if !moves_to.is_empty() {
+        return Ok(Box::new(moves_to.into_iter().map(|place| vec![place])));
+    }
     if members == 1 {
-        let choices = places(state, owner, spec, volumes)?;
+        let choices = places(state, owner, spec, volumes, promised)?;
         return Ok(Box::new(choices.map(|place| vec![place])));
     }
-    let best = gang_places(state, owner, spec, volumes, members)?;
+    let best = gang_places(state, owner, spec, volumes, promised)?;
     if spec.demand.gpus == 0 || spec.demand.class.is_some() {
         return Ok(Box::new([best].into_iter()));
     }
@@ -186,7 +232,7 @@ fn choices<'a>(
     let others = classes.into_iter().filter_map(move |class| {
         let mut of_class = spec.clone();
         of_class.demand.class = Some(class.into());
-        gang_places(state, owner, &of_class, volumes, members).ok()
+        gang_places(state, owner, &of_class, volumes, promised).ok()
     });
     Ok(Box::new([best].into_iter().chain(others)))
 }

@@ -17,6 +17,7 @@ use std::borrow::Cow;
 
 use super::allocation::Slice;
 use super::board::shape::Shape;
+use super::calendar::Promised;
 use super::fleet::{Node, NodeStatus};
 use super::index::Memo;
 use super::volume::VolumeNeeds;
@@ -67,8 +68,9 @@ pub fn places<'a>(
     owner: ScopeId,
     spec: &'a JobSpec,
     volumes: VolumeNeeds,
+    promised: &'a Promised,
 ) -> Result<Places<'a>, Refusal> {
-    let search = Search::new(state, owner, spec, volumes);
+    let search = Search::new(state, owner, spec, volumes, promised);
     match search.best(&[]) {
         Some(first) => Ok(Places {
             search,
@@ -77,6 +79,29 @@ pub fn places<'a>(
         }),
         None => Err(search.none()),
     }
+}
+
+/// The places a job could have on this node, as it is or as it might be, one for each GPU class.
+pub(super) fn places_on(
+    state: &State,
+    node: &Node,
+    owner: ScopeId,
+    spec: &JobSpec,
+    volumes: VolumeNeeds,
+) -> Vec<Place> {
+    let promised = Promised::new();
+    let search = Search::new(state, owner, spec, volumes, &promised);
+    let mut places = Vec::new();
+    let mut given = Vec::new();
+    while let Some(place) = search.tightest([node].into_iter(), &given) {
+        let class = place.class.clone();
+        places.push(place);
+        match class {
+            Some(class) => given.push(class),
+            None => break,
+        }
+    }
+    places
 }
 
 /// See `places`.
@@ -112,10 +137,18 @@ struct Search<'a> {
     image: Option<String>,
     /// What it asks for, before anything about where.
     asked: Shape,
+    /// Nodes where others were promised room, with what is left for it. They are looked at one by one.
+    promised: &'a Promised,
 }
 
 impl<'a> Search<'a> {
-    fn new(state: &'a State, owner: ScopeId, spec: &'a JobSpec, volumes: VolumeNeeds) -> Search<'a> {
+    fn new(
+        state: &'a State,
+        owner: ScopeId,
+        spec: &'a JobSpec,
+        volumes: VolumeNeeds,
+        promised: &'a Promised,
+    ) -> Search<'a> {
         let demand = &spec.demand;
         let image = spec.image.as_deref();
         Search {
@@ -126,6 +159,7 @@ impl<'a> Search<'a> {
             volumes,
             image: image.and_then(|image| Some(image.parse::<ImageName>().ok()?.key())),
             asked: state.fleet.seen().shape(demand),
+            promised,
         }
     }
 
@@ -137,15 +171,21 @@ impl<'a> Search<'a> {
     /// The best place with GPUs of none of the classes that were `given` already.
     fn best(&self, given: &[Box<str>]) -> Option<Place> {
         if let Some(node) = self.volumes.node() {
-            return self.tightest([self.state.fleet.node(node)?].into_iter(), given);
+            let node = self.promised.get(&node).or_else(|| self.state.fleet.node(node))?;
+            return self.tightest([node].into_iter(), given);
         }
         let mut index = self.state.fleet.index();
-        self.on_board(&mut index, given).or_else(|| {
-            // CPU is on the board for every node.
-            let odd = index.odd.iter().filter(|_| self.demand.gpus > 0);
-            let nodes = odd.filter_map(|id| self.state.fleet.node(*id));
-            self.tightest(nodes, given)
-        })
+        self.on_board(&mut index, given)
+            .or_else(|| self.tightest(self.off_board(&index), given))
+    }
+
+    /// The nodes that are looked at one by one, as they are for this job. CPU is on the board for every node but those
+    /// with promises.
+    fn off_board<'n>(&'n self, index: &'n Memo) -> impl Iterator<Item = &'n Node> {
+        let odd = index.odd.iter().filter(|_| self.demand.gpus > 0);
+        let odd = odd.filter(|id| !self.promised.contains_key(id));
+        odd.filter_map(|id| self.state.fleet.node(*id))
+            .chain(self.promised.values())
     }
 
     /// Pools to look into, in turn: what is the tenant's alone goes first.

@@ -60,6 +60,7 @@ impl Need {
             run_time_s,
             grace_s,
             max_attempts: _,
+            restartable: _,
         } = &*self.spec;
         let Demand {
             gpus,
@@ -189,6 +190,13 @@ impl Queue {
             let rest = lines.range::<Need, _>((from, Bound::Unbounded));
             rest.filter_map(move |(need, line)| Some((user, need, *line.first()?)))
         })
+    }
+
+    /// The jobs of a line, by arrival.
+    pub fn line(&self, class: Priority, user: UserId, need: &Need) -> impl Iterator<Item = JobId> {
+        let lines = self.lines.get(&(Reverse(class), user));
+        let line = lines.and_then(|lines| lines.get(need));
+        line.into_iter().flatten().copied()
     }
 
     /// The first job of a line.

@@ -66,17 +66,27 @@ pub struct Evictor {
 }
 
 impl Running {
-    /// GPU-milliseconds lost by evicting it now.
-    pub fn loss_gpu_ms(&self, at: Time) -> u64 {
+    /// Run time lost by evicting it now.
+    pub fn loss_ms(&self, at: Time) -> u64 {
         let redone = if self.suspendable {
             0
         } else {
             at.since_ms(self.safe.max(self.started))
         };
-        (redone + self.restart_ms).saturating_mul(u64::from(self.gpus))
+        redone + self.restart_ms
     }
 
-    fn may_give_way(&self, to: &Evictor, bounds: &Bounds, at: Time) -> bool {
+    /// GPU-milliseconds lost by evicting it now.
+    pub fn loss_gpu_ms(&self, at: Time) -> u64 {
+        self.loss_ms(at).saturating_mul(u64::from(self.gpus))
+    }
+
+    pub fn may_give_way(&self, to: &Evictor, bounds: &Bounds, at: Time) -> bool {
+        self.may_move(bounds, at) && self.ranks_behind(to, bounds)
+    }
+
+    /// Whether it has run its guaranteed time and was not made to leave too often already.
+    pub fn may_move(&self, bounds: &Bounds, at: Time) -> bool {
         let lately = self
             .last_evictions
             .iter()
@@ -85,7 +95,6 @@ impl Running {
         at.since_ms(self.started) >= self.guaranteed_ms(bounds)
             && self.evictions < bounds.evictions_per_job
             && lately < bounds.evictions_per_hour as usize
-            && self.ranks_behind(to, bounds)
     }
 
     /// A restart has to be paid off first: half of what it cost would be lost at once otherwise.

@@ -42,6 +42,11 @@ impl VolumeNeeds {
         *self == VolumeNeeds::default()
     }
 
+    /// Room for those that are on no node yet.
+    pub(super) fn fresh_mib(&self) -> u64 {
+        self.fresh_mib
+    }
+
     /// The node has them, and room for the new ones now.
     pub(super) fn are_met_by(&self, node: &Node) -> bool {
         self.bound.is_none_or(|(there, _)| there == node.id) && self.fresh_mib <= node.free_volume_mib()

@@ -1,15 +1,78 @@
-//! Why a job waits: the scheduler's own answer, computed when somebody asks.
+//! Why a job waits, when it will start, and what would let it start now: the scheduler's own answers, computed when
+//! somebody asks and never written down.
+//!
+//! Every "now" below was tried: the changed job was admitted and placed on the state as it is. A moment is stated as a
+//! band with its basis, so that nobody takes a rule for knowledge. Deliberately absent: deciding anything.
+//! Called by the routes of jobs.
 
+use serde::{Deserialize, Serialize};
+
+use super::backfill::earliest;
+use super::calendar::{Promise, Promised, ends_by, leaving, named};
+use super::evict::make_room;
+use super::fleet::NodeStatus;
 use super::order::aged::ahead_of;
-use super::pass::{QueueKey, go};
-use super::place::explain;
+use super::pass::{Ask, QueueKey, go, start};
+use super::place::{explain, gang_places, places};
 use super::volume::VolumeNeeds;
+use crate::forecast::wait::Waits;
 use crate::id::{Ids, JobId};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
-use crate::time::Time;
-use crate::workload::job::Phase;
+use crate::time::{SECOND_MS, Time};
+use crate::workload::job::{Job, Phase};
+use crate::workload::spec::{Isolation, JobSpec, Priority};
+
+/// Waiting jobs counted as work ahead.
+const AHEAD: usize = 10_000;
+/// Ways to start now that are told.
+const TOLD: usize = 6;
+
+/// Everything there is to say of a waiting job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    pub reason: Refusal,
+    pub starts: Option<Starts>,
+    /// What of the job, changed, lets it start now.
+    pub instead: Vec<Instead>,
+}
+
+/// When a job starts, from when to when, and by what that is said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Starts {
+    pub from: Time,
+    pub to: Time,
+    pub basis: Basis,
+}
+
+/// What a stated moment rests on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case", tag = "by")]
+pub enum Basis {
+    /// Others are leaving for it; the room is its own.
+    Promise { leaving: u64 },
+    /// Run-time limits: when this job has reached its own there is room at the latest, and nobody else gets it.
+    /// It is named within its own tenant only.
+    Limit {
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+        job: Option<JobId>,
+    },
+    /// The work ahead in the queue by what the fleet does in an hour, and how such estimates turn out.
+    Rule { ahead: u64 },
+}
+
+/// A change to the job, in words and as the option that makes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+pub struct Instead {
+    pub change: String,
+    /// Others would give way to it; it starts when they have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub evicts: bool,
+}
 
 /// What a waiting job waits for; none for a job that does not wait.
 pub fn why(state: &State, id: JobId, at: Time) -> Option<Refusal> {
@@ -22,13 +85,12 @@ pub fn why(state: &State, id: JobId, at: Time) -> Option<Refusal> {
         );
     }
     QueueKey::of(job)?;
-    let mut ids = Ids::starting_at(u64::MAX - Ids::BLOCK);
-    let answer = go(state, job, &mut ids, at);
+    if let Some(refusal) = others_leave(state, job) {
+        return Some(refusal);
+    }
+    let answer = go(state, job, &mut throwaway(), at);
     let waits_for = answer.err().map(|refusal| match refusal.code {
-        Code::NoCapacity if job.phase == Phase::Queued => match VolumeNeeds::of(state, &job.volumes) {
-            Ok(needs) => explain(state, ScopeId::User(job.owner), &job.spec, needs),
-            Err(refusal) => refusal,
-        },
+        Code::NoCapacity if job.phase == Phase::Queued => no_room(state, job, at),
         _ => refusal,
     });
     Some(waits_for.unwrap_or_else(|| {
@@ -42,4 +104,284 @@ pub fn why(state: &State, id: JobId, at: Time) -> Option<Refusal> {
         Refusal::new(Code::BehindOthers, "it can start and is about to be tried")
             .hint("it starts with the next pass over the queue")
     }))
+}
+
+/// Ids that no journal ever holds.
+fn throwaway() -> Ids {
+    Ids::starting_at(u64::MAX - Ids::BLOCK)
+}
+
+fn others_leave(state: &State, job: &Job) -> Option<Refusal> {
+    let promise = state.calendar.of(job.id).filter(|promise| promise.evicts())?;
+    let said = match leaving(state, promise).count() {
+        0 => return None,
+        1 => "a job gives way to it; that room is promised to it".to_owned(),
+        n => format!("{n} jobs give way to it; their room is promised to it"),
+    };
+    Some(Refusal::new(Code::NoCapacity, said).hint("it starts when that is done"))
+}
+
+/// What exactly keeps it from room: a promise to somebody else, a wall, or nothing being free.
+fn no_room(state: &State, job: &Job, at: Time) -> Refusal {
+    if let Some(refusal) = kept_from_it(state, job, at) {
+        return refusal;
+    }
+    match VolumeNeeds::of(state, &job.volumes) {
+        Ok(needs) => explain(state, ScopeId::User(job.owner), &job.spec, needs),
+        Err(refusal) => refusal,
+    }
+}
+
+/// The promise to another that keeps it from room it could have without.
+fn kept_from_it(state: &State, job: &Job, at: Time) -> Option<Refusal> {
+    let mut others = state.calendar.iter().filter(|promise| promise.job != job.id);
+    let first = others.next()?;
+    let needs = VolumeNeeds::of(state, &job.volumes).ok()?;
+    let (owner, none) = (ScopeId::User(job.owner), Promised::new());
+    let node = if job.is_gang() {
+        let places = gang_places(state, owner, &job.spec, needs, &none).ok()?;
+        let kept = |node| state.calendar.on(node).next().is_some();
+        places.iter().map(|place| place.node).find(|node| kept(*node))?
+    } else {
+        places(state, owner, &job.spec, needs, &none).ok()?.next()?.node
+    };
+    let promise = state.calendar.on(node).find(|promise| promise.job != job.id);
+    let Promise { job: to, from, .. } = promise.unwrap_or(first);
+    let to = named(state, *to, owner);
+    let title = state.fleet.node(node).map_or("its node", |node| &node.name);
+    let when = if *from <= at {
+        "".to_owned()
+    } else {
+        format!(" from {} on", from.rfc3339())
+    };
+    let limit_s = from.since_ms(at) / SECOND_MS;
+    let limit_s = limit_s.saturating_sub(u64::from(job.spec.grace_s));
+    let hint = match limit_s {
+        0 => "it starts when that job has started and there is room beside it".to_owned(),
+        limit_s => format!("with a run time of at most {limit_s} s it starts now"),
+    };
+    Some(
+        Refusal::new(
+            Code::Promised,
+            format!("there is room on {title}, but it is promised to {to}{when}"),
+        )
+        .hint(hint),
+    )
+}
+
+/// The reason, the moment and the alternatives; none for a job that does not wait.
+pub fn answer(state: &State, id: JobId, at: Time) -> Option<Answer> {
+    let reason = why(state, id, at)?;
+    let job = state.jobs.get(&id)?;
+    let queued = job.phase == Phase::Queued;
+    let for_room = matches!(
+        reason.code,
+        Code::NoCapacity | Code::NotShared | Code::Promised | Code::VolumeUnavailable
+    );
+    Some(Answer {
+        starts: (queued && for_room).then(|| starts(state, job, at)).flatten(),
+        instead: if queued {
+            instead(state, job, &reason, at)
+        } else {
+            Vec::new()
+        },
+        reason,
+    })
+}
+
+fn starts(state: &State, job: &Job, at: Time) -> Option<Starts> {
+    if let Some(promise) = state.calendar.of(job.id) {
+        let gone: Vec<&Job> = leaving(state, promise).collect();
+        if promise.evicts() {
+            let grace_s = gone.iter().map(|job| job.spec.grace_s).max().unwrap_or(0);
+            return Some(Starts {
+                from: at,
+                to: at.plus_ms(u64::from(grace_s) * SECOND_MS),
+                basis: Basis::Promise {
+                    leaving: gone.len() as u64,
+                },
+            });
+        }
+        return Some(Starts {
+            from: at,
+            to: promise.from.max(at),
+            basis: match limiting(state, promise, at) {
+                Some(last) => Basis::Limit {
+                    job: Some(last).filter(|last| {
+                        let tenant = |id: &JobId| {
+                            let owner = state.jobs.get(id).map(|job| ScopeId::User(job.owner));
+                            owner.and_then(|owner| state.tree.tenant_of(owner))
+                        };
+                        tenant(last) == tenant(&job.id)
+                    }),
+                },
+                None => Basis::Promise { leaving: 0 },
+            },
+        });
+    }
+    let (ahead, ahead_s) = ahead(state, job);
+    let (from, ..) = earliest(state, &Ask::of(job), at)?;
+    // Nothing is promised to it: the room that limits make goes to those ahead first.
+    let estimate_s = ahead_s.max(from.since_ms(at) / SECOND_MS / 2).max(1);
+    let band = Waits::default().band(estimate_s);
+    Some(Starts {
+        from: at.plus_ms(band.from_s * SECOND_MS),
+        to: at.plus_ms(band.to_s * SECOND_MS),
+        basis: Basis::Rule { ahead },
+    })
+}
+
+/// Whose limit makes the last of the promised room.
+fn limiting(state: &State, promise: &Promise, at: Time) -> Option<JobId> {
+    let there = state.fleet.allocations_on(promise.node).filter(|allocation| {
+        let of = |gpu| promise.slices.iter().any(|slice| slice.gpu == gpu);
+        promise.slices.is_empty() || allocation.slices.iter().any(|slice| of(slice.gpu))
+    });
+    let before = there
+        .map(|allocation| (ends_by(state, allocation, at), allocation.job))
+        .filter(|(ends, _)| *ends <= promise.from);
+    before.max().map(|(_, job)| job)
+}
+
+/// How many wait ahead of it by class and arrival, and how long the fleet works at what they ask for at most.
+fn ahead(state: &State, job: &Job) -> (u64, u64) {
+    let Some(key) = QueueKey::of(job) else {
+        return (0, 0);
+    };
+    let (mut jobs, mut milli_s) = (0, 0_u64);
+    for QueueKey(_, id) in state.queue.iter().take_while(|other| *other < key).take(AHEAD) {
+        let Some(other) = state.jobs.get(&id) else {
+            continue;
+        };
+        jobs += 1;
+        let demand = &other.spec.demand;
+        milli_s = milli_s.saturating_add(demand.gpu_milli().saturating_mul(other.spec.run_time_s));
+    }
+    let up = state.fleet.nodes().filter(|node| node.status == NodeStatus::Up);
+    let gpus: usize = up.map(|node| node.gpus.len()).sum();
+    (jobs, milli_s / (1000 * gpus.max(1) as u64))
+}
+
+/// What of the job, changed, lets it start now. Each is tried as the scheduler would.
+fn instead(state: &State, job: &Job, reason: &Refusal, at: Time) -> Vec<Instead> {
+    let mut found = Vec::new();
+    for (change, spec) in changes(state, job, at) {
+        let ask = Ask {
+            spec: &spec,
+            ..Ask::of(job)
+        };
+        let starts = spec.check().is_ok() && start(state, &ask, &mut throwaway(), at).is_ok();
+        if starts && found.len() < TOLD {
+            found.push(Instead {
+                change,
+                evicts: false,
+            });
+        }
+    }
+    if state.calendar.of(job.id).is_none() {
+        found.extend(raised(state, job, reason, at));
+    }
+    found
+}
+
+/// The next priority at which others would give way to it.
+fn raised(state: &State, job: &Job, reason: &Refusal, at: Time) -> Option<Instead> {
+    let higher = Priority::ALL.iter().filter(|level| **level > job.spec.priority);
+    higher.copied().find_map(|priority| {
+        let mut spec = JobSpec::clone(&job.spec);
+        spec.priority = priority;
+        let ask = Ask {
+            spec: &spec,
+            ..Ask::of(job)
+        };
+        let gives_way = !make_room(state, &ask, reason, at).is_empty();
+        gives_way.then(|| Instead {
+            change: format!("with priority {}", priority.as_str()),
+            evicts: true,
+        })
+    })
+}
+
+/// The job with less, elsewhere, or for a shorter time; nearest to what was asked first.
+fn changes(state: &State, job: &Job, at: Time) -> Vec<(String, JobSpec)> {
+    let asked = &job.spec;
+    let mut all = Vec::new();
+    let mut with = |change: String, alter: &dyn Fn(&mut JobSpec)| {
+        let mut spec = JobSpec::clone(asked);
+        alter(&mut spec);
+        if spec != **asked {
+            all.push((change, spec));
+        }
+    };
+    let promises = state.calendar.iter().filter(|promise| promise.job != job.id);
+    let mut limits: Vec<u64> = promises
+        .map(|promise| (promise.from.since_ms(at) / SECOND_MS).saturating_sub(asked.grace_s.into()))
+        .filter(|limit_s| *limit_s > 0 && *limit_s < asked.run_time_s)
+        .collect();
+    limits.sort_unstable();
+    limits.dedup();
+    if let Some(limit_s) = limits.last().copied() {
+        with(format!("with a run time of {limit_s} s"), &|spec| {
+            spec.run_time_s = limit_s
+        });
+    }
+    let demand = &asked.demand;
+    let fewer = [demand.nodes - 1, demand.nodes / 2, 1];
+    let mut fewer: Vec<u32> = fewer
+        .into_iter()
+        .filter(|n| *n > 0 && *n < demand.nodes)
+        .collect();
+    fewer.dedup();
+    for nodes in fewer {
+        with(format!("with --nodes {nodes}"), &|spec| spec.demand.nodes = nodes);
+    }
+    if demand.region.is_some() {
+        with("without --region".into(), &|spec| spec.demand.region = None);
+    }
+    if demand.model.is_some() {
+        with("without --model".into(), &|spec| spec.demand.model = None);
+    }
+    // A SKU sets the rest of the demand as a whole.
+    if asked.sku.is_some() || asked.demand.gpus == 0 {
+        return all;
+    }
+    let fewer = [demand.gpus - 1, demand.gpus / 2, demand.gpus / 4, 1];
+    let mut fewer: Vec<u32> = fewer.into_iter().filter(|n| *n > 0 && *n < demand.gpus).collect();
+    fewer.dedup();
+    for gpus in fewer {
+        let noun = if gpus == 1 { "GPU" } else { "GPUs" };
+        with(format!("with {gpus} {noun}"), &|spec| spec.demand.gpus = gpus);
+    }
+    if let Some(asked_class) = &demand.class {
+        let gpus = state.fleet.nodes().flat_map(|node| &node.gpus);
+        let mut classes: Vec<&str> = gpus.map(|gpu| &*gpu.facts.class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        for class in classes.into_iter().filter(|class| *class != &**asked_class) {
+            with(format!("on {class}"), &|spec| {
+                spec.demand.class = Some(class.into())
+            });
+        }
+    }
+    if demand.isolation > Isolation::Guarded {
+        for weaker in [Isolation::Fenced, Isolation::Guarded] {
+            if weaker < demand.isolation {
+                with(format!("with --isolation {}", weaker.as_str()), &|spec| {
+                    spec.demand.isolation = weaker
+                });
+            }
+        }
+    }
+    if demand.vram_mib > 1 {
+        with(format!("with {} MiB of VRAM", demand.vram_mib / 2), &|spec| {
+            spec.demand.vram_mib /= 2
+        });
+    }
+    if demand.compute_permille > 1 && demand.vram_mib > 0 {
+        let half = demand.compute_permille / 2;
+        with(format!("with {half} thousandths of a GPU"), &|spec| {
+            spec.demand.compute_permille = half
+        });
+    }
+    all
 }

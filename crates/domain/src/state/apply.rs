@@ -1,5 +1,7 @@
 //! Folding events into the state. One arm an event; each says what changed and nothing decides.
 
+mod settle;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -7,7 +9,7 @@ use super::{JoinToken, Retired, State};
 use crate::audit::JobAudit;
 use crate::audit::conduct::SignedConduct;
 use crate::audit::habit::WorkloadKey;
-use crate::event::{Charge, Event};
+use crate::event::Event;
 use crate::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
 use crate::schedule::allocation::{Allocation, Slice};
 use crate::schedule::fleet::{Node, NodeStatus};
@@ -15,8 +17,8 @@ use crate::storage::volume::{Volume, amounts};
 use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::{SECOND_MS, Time};
-use crate::workload::job::{Admission, DoneJob, Job, Outcome, PauseReason, Phase};
-use crate::workload::member::{Member, MemberEnd, MemberPhase, advance, longer_ms};
+use crate::workload::job::{Admission, DoneJob, Evictions, Job, Outcome, PauseReason, Phase, StopReason};
+use crate::workload::member::{Member, MemberEnd, MemberPhase, advance};
 use crate::workload::spec::{Demand, JobSpec};
 
 /// A job that its node could not resume is not asked of it again before.
@@ -203,7 +205,10 @@ impl State {
             Event::NodeKeyRevoked { node, key } => self
                 .fleet
                 .change_node(*node, |node| node.keys.retain(|known| known != key)),
-            Event::NodeRemoved { node } => self.fleet.remove(*node),
+            Event::NodeRemoved { node } => {
+                self.calendar.remove_node(*node);
+                self.fleet.remove(*node);
+            }
             Event::DeviceScrubbed { node, receipt, .. } => self
                 .fleet
                 .change_node(*node, |node| node.last_receipt = receipt.number),
@@ -218,6 +223,13 @@ impl State {
                 spec,
                 volumes,
             } => self.submit(at, *job, *owner, spec, volumes),
+            Event::JobPromised { promise } => {
+                for victim in &promise.victims {
+                    self.living_job(*victim).evictions.note(at);
+                }
+                self.calendar.insert(promise.clone());
+            }
+            Event::PromiseWithdrawn { job, .. } => self.calendar.remove(*job),
             Event::JobAdmitted { job, admission } => self.admit(at, *job, admission),
             Event::JobPlaced {
                 job,
@@ -311,9 +323,15 @@ impl State {
 
     fn change_job(&mut self, at: Time, id: JobId, phase: Phase, change: impl FnOnce(&mut Job)) {
         let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
+        let before = job.phase;
         job.phase = phase;
         job.since = at;
         change(job);
+        match (before == Phase::Running, phase == Phase::Running) {
+            (true, false) => self.forget_running(id),
+            (false, true) => self.note_running(id),
+            _ => {}
+        }
     }
 
     fn living_job(&mut self, id: JobId) -> &mut Job {
@@ -332,6 +350,9 @@ impl State {
         let (used, spending, old) = (moved.used.clone(), moved.spending.clone(), moved.parent);
         moved.revision += 1;
         let crosses = self.tree.tenant_of(id) != self.tree.tenant_of(parent);
+        let running = self.jobs_within(id).filter(|job| job.phase == Phase::Running);
+        let running: Vec<JobId> = running.map(|job| job.id).collect();
+        running.iter().for_each(|job| self.forget_running(*job));
         let (before, after) = (old.map_or(vec![], |old| self.ids_up(old)), self.ids_up(parent));
         // Common ancestors keep their counts.
         for &scope in before.iter().filter(|scope| !after.contains(scope)) {
@@ -345,6 +366,7 @@ impl State {
             scope.spending.hold_all_held_of(&spending);
         }
         self.tree.rehang(id, parent);
+        running.into_iter().for_each(|job| self.note_running(job));
         if crosses {
             self.drop_grants_outside(id);
         }
@@ -444,6 +466,7 @@ impl State {
             usage: None,
             audit: JobAudit::default(),
             alike,
+            evictions: Evictions::default(),
         };
         self.queue.add(&job);
         self.jobs_by_owner.entry(owner).or_default().insert(id);
@@ -453,6 +476,7 @@ impl State {
     fn admit(&mut self, at: Time, id: JobId, admission: &Admission) {
         let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
         self.queue.remove(job);
+        self.calendar.remove(id);
         job.phase = Phase::Admitted;
         job.since = at;
         job.admission = Some(admission.clone());
@@ -551,86 +575,16 @@ impl State {
         self.queue.add(&self.jobs[&id]);
     }
 
-    fn charge(&mut self, at: Time, charge: &Charge) {
-        self.accounts.post(&charge.posting);
-        let allocation = self
-            .fleet
-            .allocations
-            .get_mut(&charge.allocation)
-            .expect("INVARIANT: charges are of living allocations");
-        // INVARIANT: intervals tile the allocation: no gap, no overlap.
-        assert_eq!(
-            allocation.metered_ms, charge.from_ms,
-            "INVARIANT: intervals follow one another"
-        );
-        allocation.metered_ms = charge.to_ms;
-        if let Some(used) = &charge.used {
-            allocation.used.get_or_insert_default().add(used);
-        }
-        let job = self
-            .jobs
-            .get_mut(&charge.job)
-            .expect("INVARIANT: events name live jobs");
-        job.charged.money.0 += charge.cost.money.0;
-        job.charged.gpu_ms += charge.cost.gpu_ms;
-        let ran_before_s = job.ran_ms / SECOND_MS;
-        job.ran_ms += longer_ms(&mut job.members, charge.allocation, charge.to_ms);
-        if let Some(alike) = job.alike {
-            let ran_s = job.ran_ms / SECOND_MS;
-            self.history.ran(alike, ran_before_s, ran_s, at);
-        }
-        if let Some(used) = &charge.used {
-            job.usage.get_or_insert_default().add(used);
-        }
-        let hold = &mut job
-            .admission
-            .as_mut()
-            .expect("INVARIANT: what runs is admitted")
-            .hold;
-        hold.left.money.0 -= charge.cost.money.0;
-        hold.left.gpu_ms -= charge.cost.gpu_ms;
-        assert!(
-            hold.left.money.0 >= 0,
-            "INVARIANT: a charge never passes its hold"
-        );
-        self.accounts.release(hold.account, charge.cost.money);
-        let (ofs, owner) = (hold.counted_as(), job.owner);
-        let half_life_ms = self.half_life_ms();
-        self.tree.for_chain(ScopeId::User(owner), |scope| {
-            scope.spending.settle(&ofs, at, charge.cost);
-            scope.lately.add(charge.cost.gpu_ms, half_life_ms, at);
-        });
-    }
-
-    /// Gives back everything an attempt holds: slices, quota, money.
-    fn release(&mut self, at: Time, id: JobId) {
-        let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
-        job.failed = None;
-        for member in std::mem::take(&mut job.members).iter().filter(|m| m.is_living()) {
-            self.fleet.give_back(member.allocation);
-        }
-        self.release_hold(at, id);
-    }
-
-    fn release_hold(&mut self, at: Time, id: JobId) {
-        let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
-        let Some(admission) = job.admission.take() else {
-            return;
-        };
-        let (hold, ofs) = (&admission.hold, admission.hold.counted_as());
-        self.accounts.release(hold.account, hold.left.money);
-        self.tree.for_chain(ScopeId::User(job.owner), |scope| {
-            scope.used.remove(&admission.amounts);
-            scope.spending.release(&ofs, at, hold.left);
-        });
-    }
-
     fn requeue(&mut self, at: Time, id: JobId) {
         // One that was paused waited already, for its own place.
         self.queue.remove(&self.jobs[&id]);
+        let gave_way = self.jobs[&id].stop == Some(StopReason::Evicted) && !self.jobs[&id].lost_member();
         self.release(at, id);
         self.change_job(at, id, Phase::Queued, |job| {
             job.attempt += 1;
+            if gave_way {
+                job.evictions.restarts += 1;
+            }
             job.stop = None;
             job.pause = None;
         });
@@ -645,6 +599,10 @@ impl State {
             first.map(|member| member.node),
         );
         self.queue.remove(&self.jobs[&id]);
+        self.calendar.remove(id);
+        if self.jobs[&id].phase == Phase::Running {
+            self.forget_running(id);
+        }
         self.release(at, id);
         let job = self.jobs.remove(&id).expect("INVARIANT: events name live jobs");
         // Whoever was stopped would have run on.

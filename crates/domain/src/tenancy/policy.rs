@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::TenantId;
 use crate::refusal::{Code, Refusal};
+use crate::workload::job::Evictions;
 use crate::workload::spec::{Isolation, JobSpec, Kind, Priority};
 
 /// A policy is kept in the journal, so it is bounded.
@@ -48,6 +49,18 @@ pub struct Policy {
     /// How much they send and receive there, all of a tenant's jobs on a node together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_egress_mbit: Option<u32>,
+    /// A job here runs at least this long each time it starts before it gives way to others; 300 where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guaranteed_run_s: Option<u64>,
+    /// How often a job here gives way to others within an hour; 4 where nothing is said, 16 at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_evictions_per_hour: Option<u32>,
+    /// How often in its whole life; 256 where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_evictions_per_job: Option<u32>,
+    /// Said of the platform: jobs give way to those of other tenants with a higher priority, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preempt_tenants: Option<bool>,
 }
 
 /// What a job reaches outside its tenant's own network, least first.
@@ -105,6 +118,13 @@ impl Policy {
             return Err(Refusal::invalid(
                 "/max_compute_permille",
                 "a share is 1 to 1000 thousandths of a GPU",
+            ));
+        }
+        let hourly_max = u32::try_from(Evictions::KEPT).unwrap_or(u32::MAX);
+        if self.max_evictions_per_hour.is_some_and(|most| most > hourly_max) {
+            return Err(Refusal::invalid(
+                "/max_evictions_per_hour",
+                format!("a job gives way at most {hourly_max} times an hour"),
             ));
         }
         if self.max_egress_mbit == Some(0) {

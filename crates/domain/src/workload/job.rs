@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::member::Member;
+use super::member::{Member, MemberEnd};
 use super::spec::JobSpec;
 use super::usage::Usage;
 use crate::audit::JobAudit;
@@ -63,7 +63,7 @@ pub enum StopReason {
     RunTime,
     /// It used more than it was given, or tried to pass its limits by.
     OverLimit,
-    /// Its node went away or was taken out of service; the job returns to the queue.
+    /// It gives way to others, or its node went away or is taken out of service; the job returns to the queue.
     Evicted,
     /// A member of it failed, and none goes on without the others.
     MemberFailed,
@@ -136,6 +136,34 @@ pub struct Admission {
     pub hold: Hold,
 }
 
+/// How often a job gave way to others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evictions {
+    /// In its whole life.
+    pub count: u32,
+    /// Tries that ended so; they are no faults.
+    pub restarts: u32,
+    /// The latest, as many as a bound within an hour may need.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub last: Vec<Time>,
+}
+
+impl Evictions {
+    pub const KEPT: usize = 16;
+
+    pub(crate) fn is_none(&self) -> bool {
+        *self == Evictions::default()
+    }
+
+    pub(crate) fn note(&mut self, at: Time) {
+        self.count += 1;
+        if self.last.len() == Self::KEPT {
+            self.last.remove(0);
+        }
+        self.last.push(at);
+    }
+}
+
 /// A live job. Finished ones leave the state for history.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
@@ -181,6 +209,8 @@ pub struct Job {
     /// Which jobs of its tenant it is like, as far as run times go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alike: Option<Signature>,
+    #[serde(default, skip_serializing_if = "Evictions::is_none")]
+    pub evictions: Evictions,
 }
 
 impl Job {
@@ -206,6 +236,17 @@ impl Job {
             [member] => member.is_living().then_some(member.allocation),
             _ => None,
         }
+    }
+
+    /// Tries that count against `max_attempts`: all but those that were evicted.
+    pub fn tries(&self) -> u32 {
+        self.attempt.saturating_sub(self.evictions.restarts)
+    }
+
+    /// A gang whose members are stopped because one of them was lost: a fault, though not its own.
+    pub fn lost_member(&self) -> bool {
+        let failed = self.failed.and_then(|number| self.members.get(number as usize));
+        failed.is_some_and(|member| matches!(member.end, Some(MemberEnd::Lost { .. })))
     }
 
     /// Several members, all or nothing.

@@ -254,6 +254,9 @@ pub struct JobSpec {
     /// How often the job may be started again after a fault that was not its own.
     #[serde(default = "default_max_attempts")]
     pub max_attempts: u32,
+    /// It saves its state when it is told to end, and may be started anew elsewhere so that another job fits.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restartable: bool,
 }
 
 fn default_run_time_s() -> u64 {

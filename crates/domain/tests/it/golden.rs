@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use tenure_domain::Event;
 use tenure_domain::audit::conduct::{Conduct, DeniedCall, KernelHash, KernelUse, SignedConduct, Tampering};
@@ -202,6 +203,10 @@ fn everything() -> Vec<Event> {
         egress: None,
         max_egress_mbit: None,
         share_with: None,
+        guaranteed_run_s: None,
+        max_evictions_per_hour: None,
+        max_evictions_per_job: None,
+        preempt_tenants: None,
     };
     take(
         &mut world,
@@ -607,6 +612,7 @@ fn everything() -> Vec<Event> {
     ] {
         take(&mut world, &root, wish);
     }
+    all.extend(made_room());
     // Of placements one of each shape: alone, and of a gang.
     let mut first: BTreeMap<(&str, bool), Event> = BTreeMap::new();
     for event in all {
@@ -614,6 +620,27 @@ fn everything() -> Vec<Event> {
         first.entry((event.kind(), gang)).or_insert(event);
     }
     first.into_values().collect()
+}
+
+/// One job gives way to another, which is then not to start after all.
+fn made_room() -> Vec<Event> {
+    let mut world = World::new();
+    let acme = world.tenant("acme");
+    let ada = world.user(acme, "ada", Some(Role::Member));
+    let device = gpu("h100-0", "H100", 80_000, &[Isolation::Guarded]);
+    world.node("alpha", inventory(16_000, 64_000, vec![device]));
+    let first = world
+        .submit(ada, spec("first", slice(700, 8000), 3600))
+        .expect("taken");
+    world.observe(first, Observation::Running).expect("it runs");
+    world.pass_s(600);
+    let mut urgent = spec("urgent", slice(500, 8000), 600);
+    urgent.priority = Priority::Urgent;
+    let spec = Arc::new(urgent);
+    let mut events = world.by(ada, Wish::Submit { owner: ada, spec }).expect("taken");
+    world.root(Wish::Suspend { scope: acme }).expect("suspended");
+    events.extend(world.schedule());
+    events
 }
 
 #[test]

@@ -25,6 +25,28 @@ pub fn check(state: &State) {
     tree_is_whole(state);
     use_is_within_what_was_given(state);
     volumes_are_where_they_are_counted(state);
+    promises_are_of_those_who_wait(state);
+}
+
+/// Every promise is of one queued job, on a known node, and who runs is known by tenant and priority.
+fn promises_are_of_those_who_wait(state: &State) {
+    let mut jobs = BTreeSet::new();
+    for promise in state.calendar.iter() {
+        assert!(jobs.insert(promise.job), "two promises to {}", promise.job);
+        let phase = state.jobs[&promise.job].phase;
+        assert!(phase == Phase::Queued || promise.moves() && phase == Phase::Stopping);
+        assert!(state.fleet.node(promise.node).is_some());
+        assert_eq!(promise.evicts(), promise.admission.is_some());
+    }
+    let mut running: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for job in state.jobs.values().filter(|job| job.phase == Phase::Running) {
+        let tenant = state.tree.tenant_of(ScopeId::User(job.owner));
+        running
+            .entry((tenant, job.spec.priority))
+            .or_default()
+            .insert(job.id);
+    }
+    assert_eq!(state.running, running);
 }
 
 /// Volumes are of living scopes unless removed, names are their own, and nodes count what is bound to them.
@@ -368,7 +390,7 @@ fn jobs_are_where_their_phase_says(state: &State) {
             job.phase == Phase::Paused || (paused && job.phase == Phase::Stopping),
             "{id}: what is paused has no GPUs"
         );
-        assert!(job.attempt <= job.spec.max_attempts && job.attempt >= 1);
+        assert!(job.tries() <= job.spec.max_attempts && job.tries() >= 1);
         assert!(
             !waits(job) || job.stop.is_none(),
             "what waits is not being stopped"

@@ -252,13 +252,14 @@ fn gang(
     demand: tenure_domain::workload::spec::Demand,
     members: u32,
 ) -> Result<Vec<Place>, Refusal> {
-    let job = spec("gang", demand, 60);
+    let mut job = spec("gang", demand, 60);
+    job.demand.nodes = members;
     gang_places(
         &world.state,
         ScopeId::User(owner),
         &job,
         VolumeNeeds::default(),
-        members,
+        &Default::default(),
     )
 }
 

@@ -594,6 +594,8 @@ fn a_node_speaks_for_itself_alone() {
             inventory: inventory(1, 1, vec![]),
         },
         Wish::Schedule { job: JobId(1) },
+        Wish::Promise { job: JobId(1) },
+        Wish::Withdraw,
         Wish::CountRefusals { counts: vec![] },
         Wish::GrantRole {
             scope: ScopeId::Platform,
@@ -634,6 +636,8 @@ fn a_node_speaks_for_itself_alone() {
     let owner = world.root;
     for wish in [
         Wish::Schedule { job: JobId(1) },
+        Wish::Promise { job: JobId(1) },
+        Wish::Withdraw,
         Wish::CountRefusals { counts: vec![] },
     ] {
         assert!(world.by(owner, wish.clone()).is_err(), "{wish:?}");

@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod chance;
+mod evict;
 mod fair;
 mod gang;
 mod golden;

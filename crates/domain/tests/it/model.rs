@@ -4,6 +4,8 @@
 
 use tenure_domain::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
 use tenure_domain::ledger::price::Prices;
+use tenure_domain::schedule::allocation::Slice;
+use tenure_domain::schedule::calendar::Promise;
 use tenure_domain::schedule::fleet::{GpuFacts, NodeStatus};
 use tenure_domain::schedule::label::Labels;
 use tenure_domain::tenancy::budget::Budget;
@@ -83,6 +85,7 @@ pub struct Model {
     places: Vec<Place>,
     works: Vec<Work>,
     charges: Vec<Charged>,
+    promises: Vec<Promise>,
     machines: Vec<Machine>,
     spaces: Vec<Space>,
     prices: Prices,
@@ -407,8 +410,13 @@ impl Model {
         if up.iter().any(|scope| !allows(&self.place(*scope).policy, work)) {
             return false;
         }
+        // Where others leave for a job, quota and money are kept for it as well as the room.
+        let evicts = |kept: &Promise| kept.job != work.id && !kept.victims.is_empty();
+        if self.promises.iter().any(evicts) {
+            return false;
+        }
         if demand.gpus == 0 {
-            return self.holds(work, None) && self.forbids(owner, &work.spec, None, 0, now).is_none();
+            return self.holds(work, None, now) && self.forbids(owner, &work.spec, None, 0, now).is_none();
         }
         // How slices of several GPUs are dealt to several members decides how many fit, and the model does not search.
         if demand.nodes > 1 && demand.gpus > 1 && demand.compute_permille < 1000 {
@@ -434,16 +442,17 @@ impl Model {
                 demand.vram_mib
             };
             let vram = each * u64::from(demand.gpus) * u64::from(demand.nodes);
-            self.holds(work, Some(class)) && self.forbids(owner, &work.spec, Some(class), vram, now).is_none()
+            self.holds(work, Some(class), now)
+                && self.forbids(owner, &work.spec, Some(class), vram, now).is_none()
         })
     }
 
     /// Whether the machines have room for all members, and one of them if volumes hold them together.
-    fn holds(&self, work: &Work, class: Option<&str>) -> bool {
+    fn holds(&self, work: &Work, class: Option<&str>, now: Time) -> bool {
         let up = self
             .machines
             .iter()
-            .filter(|machine| machine.status == NodeStatus::Up);
+            .filter(|machine| machine.status == NodeStatus::Up && !self.is_promised(machine, work, now));
         let each = up.map(|machine| self.members_on(machine, work, class));
         let most: u64 = if work.volumes.is_empty() {
             each.sum()
@@ -451,6 +460,17 @@ impl Model {
             each.max().unwrap_or(0)
         };
         most >= u64::from(work.spec.demand.nodes)
+    }
+
+    /// Whether the machine has room that is kept, for some of the time it would run, for one that goes before.
+    fn is_promised(&self, machine: &Machine, work: &Work, now: Time) -> bool {
+        let ends = now.plus_ms((work.spec.run_time_s + u64::from(work.spec.grace_s)) * 1000);
+        let ahead = |kept: &Promise| {
+            let first = self.works.iter().find(|other| other.id == kept.job);
+            first.is_some_and(|first| first.spec.priority >= work.spec.priority)
+        };
+        let mut others = self.promises.iter().filter(|kept| kept.job != work.id);
+        others.any(|kept| kept.node == machine.id && kept.from < ends && ahead(kept))
     }
 
     /// How many members a machine has room for now.
@@ -627,7 +647,10 @@ impl Model {
                 (machine.status, machine.cordoned) = (NodeStatus::Up, false);
             }
             Event::NodeLabelled { node, labels } => self.machine(*node).labels = labels.clone(),
-            Event::NodeRemoved { node } => self.machines.retain(|machine| machine.id != *node),
+            Event::NodeRemoved { node } => {
+                self.machines.retain(|machine| machine.id != *node);
+                self.promises.retain(|kept| kept.node != *node);
+            }
 
             Event::VolumeCreated {
                 volume,
@@ -684,6 +707,7 @@ impl Model {
                 });
             }
             Event::JobAdmitted { job, admission } => {
+                self.promises.retain(|kept| kept.job != *job);
                 self.admitted += 1;
                 let work = self
                     .works
@@ -787,6 +811,24 @@ impl Model {
                     "it stays where it is"
                 );
             }
+            Event::JobPromised { promise } => {
+                assert!(
+                    self.promises.iter().all(|kept| kept.job != promise.job),
+                    "one promise a job"
+                );
+                // Who evicts may go before one that only waits; no other two have a GPU in common.
+                let apart = |kept: &Promise| {
+                    let gpu = |slice| kept.slices.iter().any(|other: &Slice| other.gpu == slice);
+                    let goes_before = promise.evicts() && !kept.evicts();
+                    goes_before || !promise.slices.iter().any(|slice| gpu(slice.gpu))
+                };
+                assert!(self.promises.iter().all(apart), "one GPU promised twice");
+                self.promises.push(promise.clone());
+            }
+            Event::PromiseWithdrawn { job, .. } => {
+                assert!(self.promises.iter().any(|kept| kept.job == *job));
+                self.promises.retain(|kept| kept.job != *job);
+            }
             Event::JobPaused { job } => self.set_aside(*job),
             Event::JobKept { job, .. } if self.work(*job).resuming => self.set_aside(*job),
             Event::JobRunning { job } => self.work(*job).resuming = false,
@@ -857,7 +899,10 @@ impl Model {
                 let work = self.work(*job);
                 (work.running, work.given) = (None, vec![]);
             }
-            Event::JobEnded { job, .. } => self.works.retain(|work| work.id != *job),
+            Event::JobEnded { job, .. } => {
+                self.promises.retain(|kept| kept.job != *job);
+                self.works.retain(|work| work.id != *job);
+            }
             _ => {}
         }
     }

@@ -122,7 +122,7 @@ fn a_pass_asks_the_first_of_a_line_for_all() {
     loop {
         match walk.next(&world.state) {
             Turn::Over => break,
-            Turn::Looks => {}
+            Turn::Looks | Turn::Promise(_) | Turn::Withdraw => {}
             Turn::Try(job) => {
                 tried.push(job);
                 if let Err(refusal) = world.system(Wish::Schedule { job }) {

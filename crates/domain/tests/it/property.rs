@@ -98,6 +98,10 @@ impl Run {
             *self.taken.entry(name).or_default() += 1;
         }
         for event in &events {
+            if let Event::JobPromised { promise } = event {
+                let kind = if promise.evicts() { "evicted" } else { "reserved" };
+                *self.taken.entry(kind).or_default() += 1;
+            }
             self.model.follow(self.world.now, event);
             if let Event::JobPlaced {
                 allocation, others, ..
@@ -706,15 +710,21 @@ impl Run {
 
     fn pass(&mut self) {
         let mut walk = Walk::begin(&self.world.state, self.world.now);
+        let mut freed = false;
         loop {
-            match walk.next(&self.world.state) {
-                Turn::Over => break,
-                Turn::Looks => {}
-                Turn::Try(job) => {
-                    if let Err(refusal) = self.try_act(Actor::System, Wish::Schedule { job }) {
-                        walk.refused(&self.world.state, &refusal);
-                    }
-                }
+            let turn = walk.next(&self.world.state);
+            // Room that was promised no more is anybody's, and is offered from the first on.
+            if turn == Turn::Over && std::mem::take(&mut freed) {
+                walk = Walk::begin(&self.world.state, self.world.now);
+                continue;
+            }
+            if turn == Turn::Over {
+                break;
+            }
+            let Some(wish) = turn.wish() else { continue };
+            match self.try_act(Actor::System, wish) {
+                Ok(events) => freed |= events.iter().any(|event| event.kind() == "PromiseWithdrawn"),
+                Err(refusal) => walk.refused(&self.world.state, &refusal),
             }
         }
         let (state, now) = (&self.world.state, self.world.now);
@@ -862,6 +872,8 @@ fn wish_name(wish: &Wish) -> &'static str {
     match wish {
         Wish::Submit { .. } => "submit",
         Wish::Schedule { .. } => "schedule",
+        Wish::Promise { .. } => "promise",
+        Wish::Withdraw => "withdraw",
         Wish::Observe { .. } => "observe",
         Wish::Meter { .. } => "meter",
         Wish::Stop { .. } => "stop",
@@ -919,10 +931,10 @@ fn no_limit_is_passed_and_every_count_adds_up() {
         // A property that is never exercised holds for nothing.
         assert_eq!(
             taken.len(),
-            27,
+            31,
             "every kind of operation was accepted at times: {taken:?}"
         );
-        assert!(taken.values().all(|&n| n > ops / 4000), "{taken:?}");
+        assert!(taken.values().all(|&n| n > ops / 5000), "{taken:?}");
         assert!(admitted > ops / 50, "{admitted} admissions");
         assert!(
             gangs > ops / 500 && whole > ops / 4000,

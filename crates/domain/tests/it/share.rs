@@ -343,7 +343,8 @@ fn a_cut_lends_nothing_twice() {
     story.check("a_cut_lends_nothing_twice");
 }
 
-/// A big job behind small ones for ever: past the bound it goes first, and what is freed goes to nobody else.
+/// A big job behind small ones for ever: it is promised the cell from when their limits end, and only those that end
+/// before may come meanwhile. It starts when the last of them did, well before the bound.
 #[test]
 fn small_jobs_for_ever_before_a_big_one() {
     let mut world = cell(2, 0);

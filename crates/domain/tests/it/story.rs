@@ -358,6 +358,21 @@ impl Story {
             Event::JobKept { job: id, why } => format!("{kind} {}: {why}", job(id)),
             Event::JobRequeued { job: id, why } => format!("{kind} {}: {why}", job(id)),
             Event::JobStopping { job: id, reason } => format!("{kind} {}: {reason:?}", job(id)),
+            Event::JobPromised { promise } => {
+                let gpus: Vec<String> = promise.slices.iter().map(|slice| self.gpu(slice.gpu)).collect();
+                let victims: Vec<String> = promise.victims.iter().map(&job).collect();
+                let how = match victims.is_empty() {
+                    true => format!("from {} on", promise.from.rfc3339()),
+                    false => format!("when {} left", victims.join(" and ")),
+                };
+                format!(
+                    "{kind} {}: room on {} [{}] {how}",
+                    job(&promise.job),
+                    self.node(promise.node),
+                    gpus.join(", ")
+                )
+            }
+            Event::PromiseWithdrawn { job: id, why } => format!("{kind} {}: {why}", job(id)),
             Event::JobStarting { job: id } | Event::JobRunning { job: id } => format!("{kind} {}", job(id)),
             Event::NodeLost { node } | Event::NodeReturned { node } => format!("{kind} {}", self.node(*node)),
             Event::ScopeMoved { scope, parent } => {

@@ -90,6 +90,7 @@ pub fn spec(name: &str, demand: Demand, run_time_s: u64) -> JobSpec {
         tty: false,
         grace_s: 0,
         max_attempts: 3,
+        restartable: false,
     }
 }
 
@@ -379,12 +380,12 @@ impl World {
         let mut walk = Walk::begin(&self.state, self.now);
         let mut all = Vec::new();
         loop {
-            let job = match walk.next(&self.state) {
-                Turn::Try(job) => job,
-                Turn::Looks => continue,
-                Turn::Over => return all,
-            };
-            match self.system(Wish::Schedule { job }) {
+            let turn = walk.next(&self.state);
+            if turn == Turn::Over {
+                return all;
+            }
+            let Some(wish) = turn.wish() else { continue };
+            match self.system(wish) {
                 Ok(events) => all.extend(events),
                 Err(refusal) => walk.refused(&self.state, &refusal),
             }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tenure_limits::{Counter, Device, Process, Refused};
+use tenure_limits::{Counter, Device, Error, Process, Refused};
 
 use crate::worker::{self, Dice, SIGKILL, count, eventually, signal, spec};
 
@@ -54,7 +54,11 @@ fn never_over_the_limit_and_nothing_leaked() {
     for kill in 0..kills {
         let until = Instant::now() + Duration::from_millis(2 + seeds.below(25));
         while Instant::now() < until {
-            let sum = device.audit_bytes(1).unwrap();
+            // Who holds the ledger may not be running just now, on a machine with much to do.
+            let sum = match device.audit_bytes(1) {
+                Err(Error::Busy) => continue,
+                sum => sum.unwrap(),
+            };
             assert!(sum <= LIMIT, "{sum} bytes in use, {LIMIT} allowed");
             looks += 1;
             full += u64::from(sum > LIMIT / 2);

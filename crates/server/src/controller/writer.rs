@@ -202,21 +202,21 @@ impl Writer {
         let Some(pass) = &mut self.pass else {
             return false;
         };
-        let job = match pass.walk.next(&self.state) {
-            Turn::Looks => return true,
-            Turn::Try(job) => job,
-            Turn::Over => {
-                let again = pass.again && !self.state.queue.is_empty();
-                self.pass = again.then(|| Pass::begin(&self.state, false));
-                return again;
-            }
+        let turn = pass.walk.next(&self.state);
+        if turn == Turn::Over {
+            let again = pass.again && !self.state.queue.is_empty();
+            self.pass = again.then(|| Pass::begin(&self.state, false));
+            return again;
+        }
+        let Some(wish) = turn.wish() else {
+            return true;
         };
         let (at, ids) = self.clock.tick();
         let command = Command {
             at,
             by: Actor::System,
             ids,
-            wish: Wish::Schedule { job },
+            wish,
         };
         match decide(&self.state, &command) {
             Ok(events) => drop(self.absorb(&command, events, None)),
@@ -232,6 +232,8 @@ fn frees_or_allows(event: &Event) -> bool {
         event,
         Event::JobEnded { .. }
             | Event::JobRequeued { .. }
+            | Event::JobPaused { .. }
+            | Event::PromiseWithdrawn { .. }
             | Event::QuotaSet { .. }
             | Event::ShareSet { .. }
             | Event::BudgetsSet { .. }

@@ -18,7 +18,7 @@ use axum::response::Response;
 use tenure_api::v1::job::{JobPhase, JobQuery, JobView, SubmitJob, Why};
 use tenure_api::v1::page::Page;
 use tenure_domain::id::{JobId, UserId};
-use tenure_domain::schedule::why::why as reason;
+use tenure_domain::schedule::why::{answer, why as reason};
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::job::{DoneJob, Job, StopReason};
@@ -186,7 +186,7 @@ pub(crate) async fn stop_job(
     shown(&shared, id).await.map(Json)
 }
 
-/// Says why a job waits, or what it does instead.
+/// Says why a job waits, when it is likely to start, and what would let it start now; or what it does instead.
 #[utoipa::path(get, path = "/v1/jobs/{job}/why", tag = "job", params(("job" = String, Path, description = "The job's id")),
     responses((status = 200, body = Why), ReadProblems))]
 pub(crate) async fn why(
@@ -197,15 +197,24 @@ pub(crate) async fn why(
     let found = find(&shared, &caller, path.id(0)?, Action::JobRead).await?;
     let state = shared.app.controller.view().read();
     let view = found.view(&state);
-    let refusal = reason(&state, view.id, now());
-    let sentence = refusal
-        .as_ref()
-        .map_or_else(|| what_it_does(&view), |refusal| refusal.sentence.to_string());
-    Ok(Json(Why {
-        job: view.id,
-        phase: view.phase,
-        waiting: refusal.map(Into::into),
-        sentence,
+    let (job, phase) = (view.id, view.phase);
+    Ok(Json(match answer(&state, job, now()) {
+        None => Why {
+            job,
+            phase,
+            waiting: None,
+            sentence: what_it_does(&view),
+            starts: None,
+            instead: Vec::new(),
+        },
+        Some(told) => Why {
+            job,
+            phase,
+            sentence: told.reason.sentence.to_string(),
+            waiting: Some(told.reason.into()),
+            starts: told.starts.map(Into::into),
+            instead: told.instead,
+        },
     }))
 }
 

@@ -2,7 +2,7 @@
 //! starts them, guarded or brokered, and the same program bare.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -147,6 +147,14 @@ pub fn share(weights: &[u32], seconds: u64, micros: u64, json: bool) -> anyhow::
     Ok(())
 }
 
+/// Where nobody said which driver is meant, it is PoCL's: clpeak tries all there are, and not all can.
+fn with_one_driver(command: &mut Command) {
+    let pocl = Path::new("/etc/OpenCL/vendors/pocl.icd");
+    if std::env::var_os("OCL_ICD_VENDORS").is_none() && pocl.exists() {
+        command.env("OCL_ICD_VENDORS", pocl);
+    }
+}
+
 /// The three ways a program reaches a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -170,6 +178,7 @@ impl Broker {
         let library = program("libtenure_remote.so").display().to_string();
         std::fs::write(vendors.join("tenure.icd"), library)?;
         let mut command = Command::new(program("tenure-broker"));
+        with_one_driver(&mut command);
         page.guard(&mut command, slice);
         let worker = command.arg("--listen").arg(&socket).stdin(Stdio::null()).spawn();
         let mut worker = Running(worker.context("start the worker")?);
@@ -193,8 +202,11 @@ impl Broker {
     fn command(&self, way: Way, page: &Page, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         match way {
-            Way::Bare => {}
-            Way::Guarded => page.guard(&mut command, 1),
+            Way::Bare => with_one_driver(&mut command),
+            Way::Guarded => {
+                with_one_driver(&mut command);
+                page.guard(&mut command, 1);
+            }
             Way::Brokered => {
                 command
                     .env("OCL_ICD_VENDORS", &self.vendors)

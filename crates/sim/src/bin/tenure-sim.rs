@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 use serde::Serialize;
 use tenure_sim::jct::{self, utilisation};
 use tenure_sim::packing::contest::{self, Policy};
-use tenure_sim::packing::{generate, throughput, trace};
+use tenure_sim::packing::{generate, throughput, trace, whole};
 
 #[derive(Parser)]
 #[command(about = "Tenure's scheduler on traces and generated fleets")]
@@ -32,7 +32,7 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Decisions per second of the placement board.
+    /// Decisions per second: of the placement board, of the whole decision, and durable.
     Throughput {
         #[arg(long, default_value_t = 1213)]
         nodes: usize,
@@ -85,11 +85,19 @@ fn main() -> anyhow::Result<()> {
             json,
         } => {
             print(json, &throughput::singles(nodes, gpus_per_node, decisions))?;
-            for size in [8, 64, 512] {
-                if let Some(line) = throughput::gangs(nodes, gpus_per_node, size, 100) {
+            print(json, &whole::decided(nodes, gpus_per_node, decisions))?;
+            for size in [16, 64, 512] {
+                if let Some(line) = whole::gangs(nodes, gpus_per_node, size, 200) {
                     print(json, &line)?;
                 }
             }
+            print(
+                json,
+                &whole::preempting(nodes, gpus_per_node, decisions.min(2_000)),
+            )?;
+            let runtime = tokio::runtime::Runtime::new()?;
+            let durable = runtime.block_on(whole::durable(nodes.min(1213), gpus_per_node, 3.0))?;
+            print(json, &durable)?;
         }
         What::Jct(args) => jct::run(&args)?,
         What::Utilisation(args) => utilisation::run(&args)?,

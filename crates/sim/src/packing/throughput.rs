@@ -12,8 +12,6 @@ use super::ours::shape;
 use super::seeded::Seeded;
 
 const VRAM_MIB: u32 = 1000;
-/// Nodes of one fabric block.
-const BLOCK: usize = 32;
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
@@ -22,7 +20,8 @@ pub struct Line {
     pub gpus_per_node: usize,
     pub decisions: usize,
     pub decisions_per_s: f64,
-    pub bytes_per_node: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_node: Option<usize>,
 }
 
 pub fn fleet(nodes: usize, gpus: usize) -> Board {
@@ -41,7 +40,7 @@ pub fn fleet(nodes: usize, gpus: usize) -> Board {
             cpu_milli: 16_000 * u32::try_from(gpus).unwrap_or(u32::MAX / 16_000),
             memory_mib: 131_072 * gpus as u64,
             node: node as u64,
-            block: u32::try_from(node / BLOCK).ok(),
+            block: None,
             region: 0,
             pool: 0,
         });
@@ -83,41 +82,6 @@ pub fn singles(nodes: usize, gpus: usize, decisions: usize) -> Line {
     line("singles", nodes, gpus, decisions, began, &board)
 }
 
-/// Gangs of this many GPUs, eight to a member, placed and given back.
-pub fn gangs(nodes: usize, gpus: usize, size: usize, decisions: usize) -> Option<Line> {
-    let mut board = fleet(nodes, gpus);
-    let per_member = size.min(gpus);
-    let member = Shape {
-        cpu_milli: 8000,
-        memory_mib: 65_536,
-        gpus: u16::try_from(per_member).ok()?,
-        permille: 1000,
-        vram_mib: VRAM_MIB,
-        classes: Classes::ANY,
-        ..Shape::default()
-    };
-    let members = size / per_member;
-    board.learn(&member);
-    let began = Instant::now();
-    for _ in 0..decisions {
-        let spots = board.gang(&member, members)?;
-        for spot in &spots {
-            board.take(&member, spot);
-        }
-        for spot in &spots {
-            board.give_back(&member, spot);
-        }
-    }
-    Some(line(
-        &format!("gang of {size}"),
-        nodes,
-        gpus,
-        decisions,
-        began,
-        &board,
-    ))
-}
-
 fn line(case: &str, nodes: usize, gpus: usize, decisions: usize, began: Instant, board: &Board) -> Line {
     Line {
         case: case.to_owned(),
@@ -125,6 +89,6 @@ fn line(case: &str, nodes: usize, gpus: usize, decisions: usize, began: Instant,
         gpus_per_node: gpus,
         decisions,
         decisions_per_s: decisions as f64 / began.elapsed().as_secs_f64().max(1e-9),
-        bytes_per_node: board.size() / nodes.max(1),
+        bytes_per_node: Some(board.size() / nodes.max(1)),
     }
 }

@@ -203,37 +203,6 @@ fn gpus(gpus: u16, cpu_milli: u32) -> Shape {
 }
 
 #[test]
-fn a_gang_is_whole_or_not_at_all_and_stays_in_one_block() {
-    let mut board = Board::default();
-    for node in 0..12 {
-        let mut bench = bench(node, 0, 81_920, 8, 96_000);
-        bench.block = Some((node / 4) as u32);
-        board.join(&bench);
-    }
-    let member = gpus(8, 8000);
-    let gang = board.gang(&member, 4).expect("a block has four nodes");
-    let blocks: Vec<Option<u32>> = gang.iter().map(|spot| board.row(spot.row).block).collect();
-    assert!(blocks.iter().all(|block| *block == blocks[0]), "{blocks:?}");
-    for spot in &gang {
-        board.take(&member, spot);
-    }
-    assert_eq!(board.gang(&member, 8).map(|gang| gang.len()), Some(8));
-    assert_eq!(board.gang(&member, 9), None);
-}
-
-#[test]
-fn members_of_a_gang_share_a_node_without_sharing_a_gpu() {
-    let mut board = Board::default();
-    board.join(&bench(1, 0, 81_920, 8, 96_000));
-    let member = gpus(2, 8000);
-    let gang = board.gang(&member, 4).expect("eight GPUs are free");
-    let mut taken: Vec<u16> = gang.iter().flat_map(|spot| spot.gpus.clone()).collect();
-    taken.sort_unstable();
-    assert_eq!(taken, [0, 1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!(board.gang(&member, 5), None);
-}
-
-#[test]
 fn asks_with_much_cpu_leave_nodes_with_little_to_others() {
     let mut board = Board::default();
     let rich = board.join(&bench(1, 0, 16_384, 2, 104_000));

@@ -2,13 +2,14 @@
 //!
 //! Each scope that is sure of something of the class is asked beside its siblings that are; the first that says no
 //! decides. Scopes without a nominal quota of the class neither borrow nor lend. Absent: hard quotas
-//! (`admit`), and taking back what was lent. Asked at every admission and for the order of the queue.
+//! (`admit`), and taking back what was lent (`reclaim`). Asked at every admission and for the order of the queue.
 
 use super::quota::{Stand, Use, stand};
-use crate::meter::{Meter, Of, Resource};
+use crate::meter::{Amounts, Meter, Of, Resource};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::tenancy::scope::{Scope, ScopeId};
+use crate::workload::spec::Demand;
 
 /// On what a request stands that may be admitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,37 +24,82 @@ pub enum Footing {
 
 /// What a scope uses of its nominal quota of a class, if it has one.
 pub fn use_of(scope: &Scope, class: &str) -> Option<Use> {
-    use_by(scope, class, &meter(class))
+    let meter = meter(class);
+    use_by(scope, class, |scope| scope.used.get(&meter).unwrap_or(0))
 }
 
-fn meter(class: &str) -> Meter {
+pub(super) fn meter(class: &str) -> Meter {
     Meter {
         resource: Resource::GpuMilli,
         of: Of::Class(class.into()),
     }
 }
 
-fn use_by(scope: &Scope, class: &str, meter: &Meter) -> Option<Use> {
+/// The same, by what somebody else says it uses.
+pub(super) fn use_by(scope: &Scope, class: &str, used_milli: impl Fn(&Scope) -> u64) -> Option<Use> {
     let nominal = *scope.share.nominal.get(class)?;
     Some(Use {
         nominal,
-        used_milli: scope.used.get(meter).unwrap_or(0),
+        used_milli: used_milli(scope),
     })
 }
 
 /// The siblings that share nominal quotas of the class with a scope.
 pub fn siblings<'a>(state: &'a State, scope: &'a Scope, class: &str) -> impl Iterator<Item = (ScopeId, Use)> {
     let meter = meter(class);
-    let beside = scope
+    let used_milli = move |other: &Scope| other.used.get(&meter).unwrap_or(0);
+    beside(state, scope).filter_map(move |other| Some((other.id, use_by(other, class, &used_milli)?)))
+}
+
+fn beside<'a>(state: &'a State, scope: &'a Scope) -> impl Iterator<Item = &'a Scope> {
+    let children = scope
         .parent
         .into_iter()
         .flat_map(|parent| state.tree.children(parent));
-    let others = beside.filter(|other| other.id != scope.id);
-    others.filter_map(move |other| Some((other.id, use_by(other, class, &meter)?)))
+    children.filter(|other| other.id != scope.id)
 }
 
 /// On what `ask_milli` more of the class would stand for the owner; or which limit says no, and what would change it.
 pub fn footing(state: &State, owner: ScopeId, class: &str, ask_milli: u64) -> Result<Footing, Refusal> {
+    let meter = meter(class);
+    stands(state, owner, class, ask_milli, |scope| {
+        scope.used.get(&meter).unwrap_or(0)
+    })
+}
+
+/// The same, were the scopes to use so much.
+pub fn footing_by(
+    state: &State,
+    owner: ScopeId,
+    class: &str,
+    ask_milli: u64,
+    used: impl Fn(&Scope) -> Amounts,
+) -> Result<Footing, Refusal> {
+    let meter = meter(class);
+    stands(state, owner, class, ask_milli, |scope| {
+        used(scope).get(&meter).unwrap_or(0)
+    })
+}
+
+/// Whether what is asked stands within nominal quota, on its class or, if any will do, on some class.
+pub fn is_sure(state: &State, owner: ScopeId, demand: &Demand) -> bool {
+    let sure = |class: &str| footing(state, owner, class, demand.gpu_milli()) == Ok(Footing::Nominal);
+    match &demand.class {
+        Some(class) => sure(class),
+        None => state
+            .tree
+            .chain(owner)
+            .any(|scope| scope.share.nominal.keys().any(|class| sure(class))),
+    }
+}
+
+fn stands(
+    state: &State,
+    owner: ScopeId,
+    class: &str,
+    ask_milli: u64,
+    used_milli: impl Fn(&Scope) -> u64,
+) -> Result<Footing, Refusal> {
     let mut footing = Footing::Unsure;
     if ask_milli == 0 {
         return Ok(footing);
@@ -63,10 +109,12 @@ pub fn footing(state: &State, owner: ScopeId, class: &str, ask_milli: u64) -> Re
         .chain(owner)
         .filter(|scope| !scope.share.nominal.is_empty())
     {
-        let Some(of_scope) = use_of(scope, class) else {
+        let Some(of_scope) = use_by(scope, class, &used_milli) else {
             continue;
         };
-        let siblings: Vec<Use> = siblings(state, scope, class).map(|(_, other)| other).collect();
+        let siblings: Vec<Use> = beside(state, scope)
+            .filter_map(|other| use_by(other, class, &used_milli))
+            .collect();
         match stand(of_scope, ask_milli, &siblings) {
             Stand::Nominal if footing == Footing::Unsure => footing = Footing::Nominal,
             Stand::Nominal => {}

@@ -1,26 +1,33 @@
 //! A pass over the queue: which waiting job is tried next.
 //!
-//! Class by class: first who waited past the bound, oldest first; then line by line in their order. A line whose first
-//! job was refused is not asked again in the pass, nor is any line of equal need under the same limits or, for want of
-//! room, under the same policies: nothing a pass does gives back quota or room. Work between two answers is bounded. A walk is no part of the state and is
+//! Class by class: first those for whom others left; then who waited past the bound, oldest first; then line by line in
+//! their order. A line whose first job was refused is not asked again in the pass, nor is any line of equal need under the
+//! same limits or, for want of room, under the same policies: nothing a pass does gives back quota or room at once. The
+//! first few that found none are promised some. Work between two answers is bounded. A walk is no part of the state and is
 //! never stored; it names jobs, and the command `Schedule` decides about each. Driven by the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::aged::{competes, is_kept_for, waited_ms};
 use super::key::{Band, rank_of};
-use super::lend::{Footing, footing};
+use super::lend::is_sure;
 use super::standing::{Line, LineAt, Standings};
+use crate::command::Wish;
 use crate::forecast::history::Signature;
 use crate::id::{JobId, UserId};
 use crate::refusal::{Code, Refusal};
+use crate::schedule::calendar::{self, Promise};
+use crate::schedule::evict::is_for_room;
 use crate::schedule::queue::Need;
 use crate::state::State;
 use crate::tenancy::policy::Policy;
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::{SECOND_MS, Time};
-use crate::workload::job::Job;
+use crate::workload::job::{Job, Phase};
 use crate::workload::spec::{Demand, Priority};
+
+/// So many jobs of a pass that found no room are promised some, by turns: work is bounded.
+const FIRST: usize = 32;
 
 /// Lines put in order, or jobs passed over, between two answers.
 const AT_ONCE: usize = 64;
@@ -28,16 +35,34 @@ const AT_ONCE: usize = 64;
 /// What the walk says when asked for the next job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
+    /// Promises that are kept for nothing are to be withdrawn.
+    Withdraw,
     /// This job is to be tried.
     Try(JobId),
+    /// It found no room, and others are to give way to it, or it is to be promised what there will be.
+    Promise(JobId),
     /// Still looking; ask again.
     Looks,
     /// Every job that could start was tried.
     Over,
 }
 
+impl Turn {
+    /// The command that the turn stands for.
+    pub fn wish(self) -> Option<Wish> {
+        match self {
+            Turn::Withdraw => Some(Wish::Withdraw),
+            Turn::Try(job) => Some(Wish::Schedule { job }),
+            Turn::Promise(job) => Some(Wish::Promise { job }),
+            Turn::Looks | Turn::Over => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone)]
 enum Stage {
+    /// Others left for them; after this job.
+    Promised(Option<JobId>),
     /// Past the bound; after this job.
     Aged(Option<JobId>),
     /// Putting lines in order; after this one.
@@ -72,6 +97,12 @@ pub struct Walk {
     sure: BTreeMap<(ScopeId, Need), bool>,
     ranks: BTreeMap<Signature, u64>,
     asked: Option<Asked>,
+    /// The job asked about last is to be promised room.
+    promises: Option<JobId>,
+    /// Jobs for which room was looked for so far.
+    promised: usize,
+    /// Some promise is kept for nothing.
+    lapsed: bool,
     /// Jobs asked about so far.
     count: usize,
     /// Some scope has a nominal quota.
@@ -83,7 +114,7 @@ impl Walk {
         Walk {
             at,
             classes: Priority::ALL.to_vec(),
-            stage: Stage::Aged(None),
+            stage: Stage::Promised(None),
             standings: Standings::default(),
             refused: BTreeSet::new(),
             no_room: BTreeSet::new(),
@@ -91,6 +122,9 @@ impl Walk {
             sure: BTreeMap::new(),
             ranks: BTreeMap::new(),
             asked: None,
+            promises: None,
+            promised: 0,
+            lapsed: !calendar::lapsed(state, at).is_empty(),
             count: 0,
             any_sure: state.tree.iter().any(|scope| !scope.share.nominal.is_empty()),
         }
@@ -98,11 +132,18 @@ impl Walk {
 
     /// The job to be tried next, what became of the last one being in the state.
     pub fn next(&mut self, state: &State) -> Turn {
+        if std::mem::take(&mut self.lapsed) {
+            return Turn::Withdraw;
+        }
+        if let Some(job) = self.promises.take() {
+            return Turn::Promise(job);
+        }
         self.settle(state);
         let Some(&class) = self.classes.last() else {
             return Turn::Over;
         };
         match self.stage.clone() {
+            Stage::Promised(after) => self.next_promised(state, class, after),
             Stage::Aged(after) => self.next_aged(state, class, after),
             Stage::Sorts(after) => self.sort_some(state, class, after),
             Stage::Lines => self.next_line(state, class),
@@ -121,7 +162,7 @@ impl Walk {
             return false;
         };
         let passed = match &self.stage {
-            Stage::Aged(_) => false,
+            Stage::Promised(_) | Stage::Aged(_) => false,
             Stage::Sorts(after) => after
                 .as_ref()
                 .is_some_and(|last| (job.owner, &need) <= (last.0, &last.1)),
@@ -139,10 +180,20 @@ impl Walk {
     /// The last job was refused.
     pub fn refused(&mut self, state: &State, refusal: &Refusal) {
         let Some(asked) = &self.asked else { return };
+        let kept = state.calendar.of(asked.job).is_some_and(Promise::evicts);
+        let job = state.jobs.get(&asked.job);
+        let alone = job.is_some_and(|job| job.phase == Phase::Queued && !job.is_gang());
+        // Quota comes back at once only if somebody who has it may be asked to leave.
+        let for_quota = matches!(refusal.code, Code::QuotaInUse | Code::BorrowLimit | Code::NotLent);
+        let in_vain =
+            for_quota && job.is_some_and(|job| !self.any_sure && !outranks_any(state, job.spec.priority));
+        if kept || alone && self.promised < FIRST && is_for_room(refusal) && !in_vain {
+            self.promises = Some(asked.job);
+            self.promised += usize::from(!kept);
+        }
         if matches!(refusal.code, Code::NoCapacity | Code::NotShared | Code::NoNodes) {
             let under = one_policy(state, asked.user);
             self.no_room.insert((under, asked.need.clone()));
-            let job = state.jobs.get(&asked.job);
             if asked.line.is_none() && job.is_some_and(|job| is_kept_for(job, state.aged_ms(), self.at)) {
                 self.kept.push(asked.need.demand().clone());
             }
@@ -152,21 +203,49 @@ impl Walk {
     /// Gives the line asked last its new place: behind its next job if the last one went, else out of the pass.
     fn settle(&mut self, state: &State) {
         let Some(asked) = self.asked.take() else { return };
+        let class = *self.classes.last().expect("a job is asked within its class");
         let still_waits = state
             .jobs
             .get(&asked.job)
             .is_some_and(|job| state.queue.contains(job));
-        if still_waits {
+        let next = head(state, class, asked.user, &asked.need);
+        // Where others leave for it, the next like it may have others leave too; and one that was promised room may find
+        // some where the job asked did not.
+        let goes_on = !still_waits
+            || state.calendar.of(asked.job).is_some_and(Promise::evicts)
+            || next.is_some_and(|next| next != asked.job && state.calendar.of(next).is_some());
+        if goes_on && still_waits {
+            let under = one_policy(state, asked.user);
+            self.no_room.remove(&(under, asked.need.clone()));
+        }
+        if !goes_on {
             self.refused
                 .insert((one_limit(state, asked.user), asked.need.clone()));
         }
         let Some(line) = asked.line else { return };
-        let class = *self.classes.last().expect("a line was asked within its class");
-        let next = state.queue.head(class, asked.user, &asked.need);
         let first = next
-            .filter(|_| !still_waits)
+            .filter(|next| goes_on && *next != asked.job)
             .map(|job| self.place_of(state, &asked.need, job));
         self.standings.set(state, self.at, line, first);
+    }
+
+    fn next_promised(&mut self, state: &State, class: Priority, after: Option<JobId>) -> Turn {
+        let promises = state.calendar.iter().filter(|promise| promise.evicts());
+        let jobs = promises.filter_map(|promise| state.jobs.get(&promise.job));
+        let of_class = jobs.filter(|job| job.spec.priority == class && state.queue.contains(job));
+        match of_class
+            .filter(|job| Some(job.id) > after)
+            .min_by_key(|job| job.id)
+        {
+            Some(job) => {
+                self.stage = Stage::Promised(Some(job.id));
+                self.ask(job.id, job.owner, Need::of(job), None)
+            }
+            None => {
+                self.stage = Stage::Aged(None);
+                Turn::Looks
+            }
+        }
     }
 
     fn next_aged(&mut self, state: &State, class: Priority, after: Option<JobId>) -> Turn {
@@ -177,7 +256,8 @@ impl Walk {
                 break;
             }
             let need = Need::of(job);
-            if waited_ms(job, self.at) >= bound_ms && !self.is_out(state, job.owner, &need) {
+            let kept = state.calendar.of(id).is_some_and(Promise::evicts);
+            if waited_ms(job, self.at) >= bound_ms && !kept && !self.is_out(state, job.owner, &need) {
                 self.stage = Stage::Aged(Some(id));
                 return self.ask(id, job.owner, need, None);
             }
@@ -205,7 +285,8 @@ impl Walk {
             _ => Stage::Lines,
         };
         for (user, need, head) in some {
-            if !self.refused.contains(&(one_limit(state, user), need.clone())) {
+            let refused = self.refused.contains(&(one_limit(state, user), need.clone()));
+            if !refused || has_promise(state, user, &need) {
                 let first = self.place_of(state, &need, head);
                 self.standings.add(state, self.at, Line { user, need }, first);
             }
@@ -220,7 +301,7 @@ impl Walk {
                 return Turn::Looks;
             };
             let (user, need) = (line.user, line.need.clone());
-            let head = state.queue.head(class, user, &need);
+            let head = head(state, class, user, &need);
             match head.filter(|_| !self.is_out(state, user, &need)) {
                 None => self.standings.set(state, self.at, at, None),
                 // Others of its chain may have started since it was looked at.
@@ -236,7 +317,7 @@ impl Walk {
 
     fn next_class(&mut self) {
         self.classes.pop();
-        self.stage = Stage::Aged(None);
+        self.stage = Stage::Promised(None);
         self.standings = Standings::default();
         self.refused.clear();
         self.no_room.clear();
@@ -255,9 +336,13 @@ impl Walk {
     }
 
     fn is_out(&self, state: &State, user: UserId, need: &Need) -> bool {
-        self.kept.iter().any(|aged| competes(aged, need.demand()))
-            || !self.refused.is_empty() && self.refused.contains(&(one_limit(state, user), need.clone()))
-            || !self.no_room.is_empty() && self.no_room.contains(&(one_policy(state, user), need.clone()))
+        if self.kept.iter().any(|aged| competes(aged, need.demand())) {
+            return true;
+        }
+        let refused = !self.refused.is_empty()
+            && self.refused.contains(&(one_limit(state, user), need.clone()))
+            || !self.no_room.is_empty() && self.no_room.contains(&(one_policy(state, user), need.clone()));
+        refused && !has_promise(state, user, need)
     }
 
     /// Where a line stands with this job first in it.
@@ -271,7 +356,7 @@ impl Walk {
     /// Whether the need stands within nominal quota, as far as was seen in this class.
     fn looked_at(&mut self, state: &State, user: UserId, need: &Need) -> bool {
         let key = (one_limit(state, user), need.clone());
-        let look = || is_sure(state, ScopeId::User(user), need);
+        let look = || is_sure(state, ScopeId::User(user), need.demand());
         *self.sure.entry(key).or_insert_with(look)
     }
 
@@ -293,17 +378,34 @@ impl Walk {
     }
 }
 
-/// Whether the job stands within nominal quota, on its class or, if any will do, on some class.
-fn is_sure(state: &State, owner: ScopeId, need: &Need) -> bool {
-    let demand = need.demand();
-    let sure = |class: &str| footing(state, owner, class, demand.gpu_milli()) == Ok(Footing::Nominal);
-    match &demand.class {
-        Some(class) => sure(class),
-        None => state
-            .tree
-            .chain(owner)
-            .any(|scope| scope.share.nominal.keys().any(|class| sure(class))),
+/// The job of a line that is asked first: one that was promised what there will be, else the first for which nobody
+/// leaves as it is.
+fn head(state: &State, class: Priority, user: UserId, need: &Need) -> Option<JobId> {
+    if state.calendar.is_empty() {
+        return state.queue.head(class, user, need);
     }
+    let mut waiting = promised(state, user, need).filter(|job| job.spec.priority == class);
+    let first = waiting.next().map(|job| job.id);
+    first.or_else(|| {
+        let mut line = state.queue.line(class, user, need);
+        line.find(|job| state.calendar.of(*job).is_none())
+    })
+}
+
+/// Whether anything runs that is below this class.
+fn outranks_any(state: &State, class: Priority) -> bool {
+    state.running.keys().any(|(_, level)| *level < class)
+}
+
+/// Jobs of the line that were promised what there will be.
+fn promised<'a>(state: &'a State, user: UserId, need: &'a Need) -> impl Iterator<Item = &'a Job> {
+    let promises = state.calendar.iter().filter(|promise| !promise.evicts());
+    let jobs = promises.filter_map(|promise| state.jobs.get(&promise.job));
+    jobs.filter(move |job| job.owner == user && state.queue.contains(job) && Need::of(job) == *need)
+}
+
+fn has_promise(state: &State, user: UserId, need: &Need) -> bool {
+    promised(state, user, need).next().is_some()
 }
 
 /// The lowest scope above the user that has a policy of its own, its tenant if there is none: all users with the same

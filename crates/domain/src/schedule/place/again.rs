@@ -5,6 +5,7 @@ use super::fit::left;
 use super::wall::{Wall, level};
 use crate::refusal::{Code, Refusal};
 use crate::schedule::allocation::Allocation;
+use crate::schedule::calendar::{Stay, against, named};
 use crate::schedule::fleet::NodeStatus;
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
@@ -16,6 +17,7 @@ pub fn has_room_again<'a>(
     owner: ScopeId,
     demand: &Demand,
     allocation: &Allocation,
+    stay: Stay<'_>,
 ) -> Result<&'a str, Refusal> {
     let wall = Wall::of(state, owner, demand);
     let node = state.fleet.node(allocation.node).ok_or_else(Refusal::not_found)?;
@@ -34,6 +36,18 @@ pub fn has_room_again<'a>(
             )
             .hint("it resumes when the GPU is back in service; or stop it and submit it anew"));
         };
+        let mut promises = against(state, node.id, stay);
+        if let Some(to) = promises.find(|promise| promise.slices.iter().any(|kept| kept.gpu == gpu.id)) {
+            return Err(Refusal::new(
+                Code::Promised,
+                format!(
+                    "the GPU it had on {} is promised to {}",
+                    node.name,
+                    named(state, to.job, owner)
+                ),
+            )
+            .hint("it resumes when jobs there end"));
+        }
         if left(gpu, slice, demand).is_none() {
             return Err(Refusal::new(
                 Code::NoCapacity,

@@ -11,6 +11,7 @@ use super::member::{self, could_hold};
 use super::wall::{Wall, allows_class, level, offered_now};
 use crate::id::NodeId;
 use crate::refusal::{Code, Refusal};
+use crate::schedule::calendar::Promised;
 use crate::schedule::fleet::{Gpu, Node, NodeStatus};
 use crate::schedule::volume::VolumeNeeds;
 use crate::state::State;
@@ -67,7 +68,7 @@ fn any_with_class(state: &State, demand: &Demand, is_so: impl Fn(&Node) -> bool)
 pub fn explain(state: &State, owner: ScopeId, spec: &JobSpec, volumes: VolumeNeeds) -> Refusal {
     let demand = &spec.demand;
     if demand.nodes > 1
-        && let Err(refusal) = gang_places(state, owner, spec, volumes, demand.nodes)
+        && let Err(refusal) = gang_places(state, owner, spec, volumes, &Promised::new())
     {
         return refusal;
     }

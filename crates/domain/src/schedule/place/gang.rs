@@ -11,6 +11,7 @@ use super::{Place, Search, on_cpu};
 use crate::refusal::Refusal;
 use crate::schedule::board::Board;
 use crate::schedule::board::shape::Shape;
+use crate::schedule::calendar::Promised;
 use crate::schedule::fleet::Node;
 use crate::schedule::index::{Memo, Seat};
 use crate::schedule::volume::VolumeNeeds;
@@ -18,16 +19,17 @@ use crate::state::State;
 use crate::tenancy::scope::ScopeId;
 use crate::workload::spec::JobSpec;
 
-/// Places for `members` of what the spec demands, or why there are not so many now. Volumes are on one node, and so is
+/// Places for all members of what the spec demands, or why there are not so many now. Volumes are on one node, and so is
 /// a gang that has any.
 pub fn gang_places(
     state: &State,
     owner: ScopeId,
     spec: &JobSpec,
     volumes: VolumeNeeds,
-    members: u32,
+    promised: &Promised,
 ) -> Result<Vec<Place>, Refusal> {
-    let mut search = Search::new(state, owner, spec, volumes);
+    let mut search = Search::new(state, owner, spec, volumes, promised);
+    let members = spec.demand.nodes;
     let wanted = members as usize;
     search.wall.vram_mib_at_most /= u64::from(members.max(1));
     let mut index = state.fleet.index();
@@ -120,7 +122,7 @@ impl Search<'_> {
                 }
             }
         }
-        for node in index.odd.iter().filter_map(|id| self.state.fleet.node(*id)) {
+        for node in self.off_board(index) {
             let here = self.stack_odd(node, given, members);
             if here.len() == members {
                 return Ok((here, true));
@@ -170,7 +172,8 @@ impl Search<'_> {
         members: usize,
     ) -> Vec<Place> {
         let mut places = Vec::new();
-        if members == 0 || !board.row(row).could_hold(shape) || !self.node_will_do(node) {
+        let promised = self.promised.contains_key(&node.id);
+        if members == 0 || promised || !board.row(row).could_hold(shape) || !self.node_will_do(node) {
             return places;
         }
         let by_memory =
@@ -198,7 +201,7 @@ impl Search<'_> {
     fn stack_odd(&self, node: &Node, given: &[Box<str>], members: usize) -> Vec<Place> {
         let mut places: Vec<Place> = Vec::new();
         let mut left = node.clone();
-        while places.len() < members && self.demand.gpus > 0 {
+        while places.len() < members {
             let Some(place) = self.tightest([&left].into_iter(), given) else {
                 break;
             };

@@ -24,7 +24,10 @@ pub(super) fn in_part(state: &State, demand: &Demand, members: u32, most: usize)
             words(demand)
         ),
     )
-    .hint("it starts, whole, when running jobs end or when a node joins; or ask for fewer or smaller members")
+    .hint(
+        "it starts, whole, when running jobs end or when a node joins, since nobody is made to leave for a gang; or ask for \
+         fewer or smaller members",
+    )
 }
 
 /// Whether all nodes of the fleet, empty, could hold the members together, where one member fits.

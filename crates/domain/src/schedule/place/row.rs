@@ -88,7 +88,8 @@ impl<'a> Search<'a> {
         given: &[Box<str>],
     ) -> Option<Found> {
         let node = self.state.fleet.node(seat.node)?;
-        if !board.row(row).could_hold(shape) || !self.node_will_do(node) {
+        let promised = self.promised.contains_key(&node.id);
+        if promised || !board.row(row).could_hold(shape) || !self.node_will_do(node) {
             return None;
         }
         let lacks_image = self.lacks_image(node);

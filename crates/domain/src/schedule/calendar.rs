@@ -1,0 +1,353 @@
+//! The calendar: room on nodes that is promised to a job, from when on.
+//!
+//! Two things make a promise: jobs that leave so that another fits (`evict.rs`; from now on), and the wait of a job
+//! that nothing gives way to (`backfill.rs`; from when run-time limits make the room at the latest). Whoever else
+//! wants a place there gets it only if its own limit ends before. A promised GPU is kept whole: a neighbour that came
+//! meanwhile could stand behind another wall. Deliberately absent: who deserves a promise. Asked by `place.rs` for
+//! room and by `pass.rs` for quota and money; bookings will be written in here too.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::allocation::{Allocation, Slice};
+use super::fleet::{Node, NodeStatus};
+use super::order::lend;
+use super::order::precede::precedes;
+use super::pass::Ask;
+use crate::event::Event;
+use crate::id::{JobId, NodeId};
+use crate::meter::Amounts;
+use crate::refusal::{Code, Refusal};
+use crate::state::State;
+use crate::tenancy::budget;
+use crate::tenancy::scope::{Scope, ScopeId};
+use crate::time::{SECOND_MS, Time};
+use crate::workload::job::{Admission, Job, Phase};
+use crate::workload::spec::JobSpec;
+
+/// A promised start that is this late is looked for anew.
+const LATE_MS: u64 = 600 * SECOND_MS;
+
+/// Room kept for a job that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Promise {
+    pub job: JobId,
+    pub node: NodeId,
+    pub slices: Vec<Slice>,
+    pub cpu_milli: u32,
+    pub memory_mib: u64,
+    /// For its volumes that are on no node yet.
+    #[serde(default, skip_serializing_if = "super::fleet::is_zero")]
+    pub volume_mib: u64,
+    /// From when on the room is the job's.
+    pub from: Time,
+    /// It lapses if the job has not started by then.
+    pub until: Time,
+    /// Who gives way to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub victims: Vec<JobId>,
+    /// Quota and money that nobody else takes meanwhile, where others were made to leave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission: Option<Admission>,
+}
+
+impl Promise {
+    /// Whether others were made to leave for it; else it waits for them to end.
+    pub fn evicts(&self) -> bool {
+        !self.victims.is_empty()
+    }
+
+    /// Whether it is the job itself that leaves, to go there.
+    pub fn moves(&self) -> bool {
+        self.victims.contains(&self.job)
+    }
+
+    /// When the promise lapses that was given for a moment.
+    pub(super) fn lapses(from: Time) -> Time {
+        from.plus_ms(LATE_MS)
+    }
+}
+
+/// All promises, by node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Calendar {
+    nodes: BTreeMap<NodeId, Vec<Promise>>,
+}
+
+/// Nodes with promises, as one job may use them.
+pub type Promised = BTreeMap<NodeId, Node>;
+
+/// Who wants room, from when on, and until when at most.
+#[derive(Debug, Clone, Copy)]
+pub struct Stay<'a> {
+    pub ask: Ask<'a>,
+    pub at: Time,
+    pub until: Time,
+}
+
+impl<'a> Stay<'a> {
+    pub fn of(ask: Ask<'a>, at: Time) -> Stay<'a> {
+        Stay {
+            ask,
+            at,
+            until: at.plus_ms(limit_ms(ask.spec)),
+        }
+    }
+
+    /// One that never ends, to find room that is promised to nobody at all.
+    pub fn for_ever(self) -> Stay<'a> {
+        Stay {
+            until: Time(i64::MAX),
+            ..self
+        }
+    }
+}
+
+fn limit_ms(spec: &JobSpec) -> u64 {
+    (spec.run_time_s + u64::from(spec.grace_s)) * SECOND_MS
+}
+
+impl Calendar {
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Promise> {
+        self.nodes.values().flatten()
+    }
+
+    pub fn on(&self, node: NodeId) -> impl Iterator<Item = &Promise> {
+        self.nodes.get(&node).into_iter().flatten()
+    }
+
+    pub fn of(&self, job: JobId) -> Option<&Promise> {
+        self.iter().find(|promise| promise.job == job)
+    }
+
+    pub(crate) fn insert(&mut self, promise: Promise) {
+        self.nodes.entry(promise.node).or_default().push(promise);
+    }
+
+    pub(crate) fn remove(&mut self, job: JobId) {
+        if self.nodes.is_empty() {
+            return;
+        }
+        self.nodes.retain(|_, promises| {
+            promises.retain(|promise| promise.job != job);
+            !promises.is_empty()
+        });
+    }
+
+    pub(crate) fn remove_node(&mut self, node: NodeId) {
+        self.nodes.remove(&node);
+    }
+}
+
+/// A job as others are told of it: by its id within its tenant, and not at all outside.
+pub fn named(state: &State, job: JobId, to: ScopeId) -> String {
+    let of = state.jobs.get(&job).map(|job| ScopeId::User(job.owner));
+    let same = of.is_some_and(|of| state.tree.tenant_of(of) == state.tree.tenant_of(to));
+    if same {
+        job.to_string()
+    } else {
+        "another job".into()
+    }
+}
+
+/// What keeps this stay from room of the node. Where nobody left for it, a promise binds only whoever goes after its
+/// job: by priority class, fair share and arrival.
+pub fn against<'a>(state: &'a State, node: NodeId, stay: Stay<'a>) -> impl Iterator<Item = &'a Promise> {
+    let behind = move |promise: &Promise| {
+        let first = state.jobs.get(&promise.job).map(Ask::of);
+        stay.until == Time(i64::MAX) || first.is_some_and(|first| precedes(state, &first, &stay.ask, stay.at))
+    };
+    state.calendar.on(node).filter(move |promise| {
+        promise.job != stay.ask.job && promise.from < stay.until && (promise.evicts() || behind(promise))
+    })
+}
+
+/// When what runs there will have given its room back at the latest: by its limit, or by the grace of its stop.
+pub fn ends_by(state: &State, allocation: &Allocation, at: Time) -> Time {
+    let Some(job) = state.jobs.get(&allocation.job) else {
+        return at;
+    };
+    let limit_ms = limit_ms(&job.spec);
+    match job.phase {
+        Phase::Running => job
+            .since
+            .plus_ms(limit_ms.saturating_sub(allocation.ran_before_ms)),
+        Phase::Stopping => job.since.plus_ms(u64::from(job.spec.grace_s) * SECOND_MS),
+        // What is to start has its whole time before it; what is paused for others goes on when it can.
+        _ => at.plus_ms(limit_ms.saturating_sub(allocation.ran_before_ms)),
+    }
+}
+
+/// The nodes with promises, as this stay may use them: promised GPUs are not there, and the rest is what is left.
+pub fn masked(state: &State, stay: Stay<'_>, at: Time) -> Promised {
+    let promised = state.calendar.nodes.keys().filter_map(|id| {
+        against(state, *id, stay).next()?;
+        let mut node = state.fleet.node(*id)?.clone();
+        mask(state, &mut node, stay, at);
+        Some((*id, node))
+    });
+    promised.collect()
+}
+
+/// Takes from a node, as it is or as it might be, what is promised to others for some of this stay.
+pub(super) fn mask(state: &State, node: &mut Node, stay: Stay<'_>, at: Time) {
+    let promises: Vec<&Promise> = against(state, node.id, stay).collect();
+    let Some(first) = promises.iter().map(|promise| promise.from).min() else {
+        return;
+    };
+    let promised = |gpu| {
+        promises
+            .iter()
+            .flat_map(|p| &p.slices)
+            .any(|slice| slice.gpu == gpu)
+    };
+    node.gpus.retain(|gpu| !promised(gpu.id));
+    let stays = |allocation: &&Allocation| {
+        let leaving = state.jobs.get(&allocation.job).map(|job| job.phase) == Some(Phase::Stopping);
+        !leaving && ends_by(state, allocation, at) > first
+    };
+    let (mut cpu_milli, mut memory_mib) = (0, 0);
+    for allocation in state.fleet.allocations_on(node.id).filter(stays) {
+        cpu_milli += allocation.cpu_milli;
+        memory_mib += allocation.memory_mib;
+    }
+    for promise in &promises {
+        cpu_milli = cpu_milli.saturating_add(promise.cpu_milli);
+        memory_mib = memory_mib.saturating_add(promise.memory_mib);
+        node.used_volume_mib = node.used_volume_mib.saturating_add(promise.volume_mib);
+    }
+    node.used_cpu_milli = node.used_cpu_milli.max(cpu_milli);
+    node.used_memory_mib = node.used_memory_mib.max(memory_mib);
+}
+
+/// Victims that have their room still.
+pub fn leaving<'a>(state: &'a State, promise: &'a Promise) -> impl Iterator<Item = &'a Job> {
+    let jobs = promise.victims.iter().filter_map(|id| state.jobs.get(id));
+    jobs.filter(move |job| {
+        let there = job.sole_allocation().and_then(|id| state.fleet.allocation(id));
+        matches!(job.phase, Phase::Stopping | Phase::Pausing)
+            && there.is_some_and(|allocation| {
+                (allocation.node == promise.node || promise.moves()) && !allocation.paused
+            })
+    })
+}
+
+pub(super) fn is_above(state: &State, scope: ScopeId, job: &Job) -> bool {
+    let mut chain = state.tree.chain(ScopeId::User(job.owner));
+    chain.any(|above| above.id == scope)
+}
+
+/// What a scope will use once promised room is taken and those who leave for it are gone, `but` one job's promise.
+pub(super) fn used(state: &State, scope: &Scope, but: JobId) -> Amounts {
+    let mut used = scope.used.clone();
+    // One that left for a promise, came back and leaves for another is counted once.
+    let mut gone = BTreeSet::new();
+    for promise in state.calendar.iter().filter(|promise| promise.job != but) {
+        let Some((admission, job)) = promise.admission.as_ref().zip(state.jobs.get(&promise.job)) else {
+            continue;
+        };
+        for victim in leaving(state, promise).filter(|victim| is_above(state, scope.id, victim)) {
+            if let Some(held) = victim.admission.as_ref().filter(|_| gone.insert(victim.id)) {
+                used.remove(&held.amounts);
+            }
+        }
+        if is_above(state, scope.id, job) {
+            used.add(&admission.amounts);
+        }
+    }
+    used
+}
+
+/// Refuses what would take the quota or the money with which promised room is to be taken.
+pub fn leaves_promised(
+    state: &State,
+    job: JobId,
+    owner: ScopeId,
+    admission: &Admission,
+    at: Time,
+) -> Result<(), Refusal> {
+    let others = || {
+        let others = state.calendar.iter().filter(|promise| promise.job != job);
+        others.filter_map(|promise| Some((promise, promise.admission.as_ref()?)))
+    };
+    if others().next().is_none() {
+        return Ok(());
+    }
+    for scope in state.tree.chain(owner) {
+        let here = || {
+            let of = |id: &JobId| {
+                state
+                    .jobs
+                    .get(id)
+                    .is_some_and(|job| is_above(state, scope.id, job))
+            };
+            others().filter(move |(promise, _)| of(&promise.job))
+        };
+        let Some((first, _)) = here().next() else {
+            continue;
+        };
+        let kept = |what: &str| {
+            let title = state.tree.title(scope.id);
+            let sentence = format!(
+                "what is left of the {what} of {title} is kept for {}, for which others give way",
+                named(state, first.job, owner)
+            );
+            Refusal::new(Code::Promised, sentence).hint("it is tried again when that job has started")
+        };
+        if (scope.quota)
+            .first_exceeded(&used(state, scope, job), &admission.amounts)
+            .is_some()
+        {
+            return Err(kept("quota"));
+        }
+        let mut spending = scope.spending.clone();
+        for (_, admission) in here() {
+            spending.hold(&admission.hold.counted_as(), at, admission.hold.left);
+        }
+        let hold = &admission.hold;
+        if budget::first_exceeded(&scope.budgets, &spending, &hold.counted_as(), hold.left, at).is_some() {
+            return Err(kept("budget"));
+        }
+    }
+    let hold = &admission.hold;
+    let used = |scope: &Scope| used(state, scope, job);
+    let lent = |class: &str| lend::footing_by(state, owner, class, hold.gpu_milli, used).map(drop);
+    hold.class.as_deref().map_or(Ok(()), lent)
+}
+
+/// Promises that are kept for nothing now, withdrawn.
+pub fn lapsed(state: &State, at: Time) -> Vec<Event> {
+    let withdrawn = state.calendar.iter().filter_map(|promise| {
+        let why = lapse(state, promise, at)?;
+        Some(Event::PromiseWithdrawn {
+            job: promise.job,
+            why: why.into(),
+        })
+    });
+    withdrawn.collect()
+}
+
+fn lapse(state: &State, promise: &Promise, at: Time) -> Option<&'static str> {
+    let job = state.jobs.get(&promise.job)?;
+    if at >= promise.until {
+        return Some("the room was not free in time");
+    }
+    if state.tree.suspended_above(ScopeId::User(job.owner)).is_some() {
+        return Some("the job may not start: a scope above it is suspended");
+    }
+    let node = state.fleet.node(promise.node);
+    let Some(node) = node.filter(|node| node.status == NodeStatus::Up) else {
+        return Some("the node takes no work now");
+    };
+    let works = |slice: &Slice| {
+        node.gpu(slice.gpu)
+            .is_some_and(|gpu| gpu.present && gpu.quarantine.is_none())
+    };
+    (!promise.slices.iter().all(works)).then_some("a promised GPU takes no work now")
+}

@@ -1,0 +1,89 @@
+//! What an attempt costs while it runs, and what it gives back when it ends. Called where events are applied.
+
+use crate::event::Charge;
+use crate::id::JobId;
+use crate::schedule::relieve::is_crowded;
+use crate::state::State;
+use crate::tenancy::scope::ScopeId;
+use crate::time::{SECOND_MS, Time};
+use crate::workload::member::longer_ms;
+
+impl State {
+    pub(super) fn charge(&mut self, at: Time, charge: &Charge) {
+        self.accounts.post(&charge.posting);
+        let allocation = self
+            .fleet
+            .allocations
+            .get_mut(&charge.allocation)
+            .expect("INVARIANT: charges are of living allocations");
+        // INVARIANT: intervals tile the allocation: no gap, no overlap.
+        assert_eq!(
+            allocation.metered_ms, charge.from_ms,
+            "INVARIANT: intervals follow one another"
+        );
+        allocation.metered_ms = charge.to_ms;
+        if let Some(used) = &charge.used {
+            allocation.used.get_or_insert_default().add(used);
+            allocation.crowded_ms = match is_crowded(used) {
+                true => allocation.crowded_ms + (charge.to_ms - charge.from_ms),
+                false => 0,
+            };
+        }
+        let job = self
+            .jobs
+            .get_mut(&charge.job)
+            .expect("INVARIANT: events name live jobs");
+        job.charged.money.0 += charge.cost.money.0;
+        job.charged.gpu_ms += charge.cost.gpu_ms;
+        let ran_before_s = job.ran_ms / SECOND_MS;
+        job.ran_ms += longer_ms(&mut job.members, charge.allocation, charge.to_ms);
+        if let Some(alike) = job.alike {
+            let ran_s = job.ran_ms / SECOND_MS;
+            self.history.ran(alike, ran_before_s, ran_s, at);
+        }
+        if let Some(used) = &charge.used {
+            job.usage.get_or_insert_default().add(used);
+        }
+        let hold = &mut job
+            .admission
+            .as_mut()
+            .expect("INVARIANT: what runs is admitted")
+            .hold;
+        hold.left.money.0 -= charge.cost.money.0;
+        hold.left.gpu_ms -= charge.cost.gpu_ms;
+        assert!(
+            hold.left.money.0 >= 0,
+            "INVARIANT: a charge never passes its hold"
+        );
+        self.accounts.release(hold.account, charge.cost.money);
+        let (ofs, owner) = (hold.counted_as(), job.owner);
+        let half_life_ms = self.half_life_ms();
+        self.tree.for_chain(ScopeId::User(owner), |scope| {
+            scope.spending.settle(&ofs, at, charge.cost);
+            scope.lately.add(charge.cost.gpu_ms, half_life_ms, at);
+        });
+    }
+
+    /// Gives back everything an attempt holds: slices, quota, money.
+    pub(super) fn release(&mut self, at: Time, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
+        job.failed = None;
+        for member in std::mem::take(&mut job.members).iter().filter(|m| m.is_living()) {
+            self.fleet.give_back(member.allocation);
+        }
+        self.release_hold(at, id);
+    }
+
+    pub(super) fn release_hold(&mut self, at: Time, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
+        let Some(admission) = job.admission.take() else {
+            return;
+        };
+        let (hold, ofs) = (&admission.hold, admission.hold.counted_as());
+        self.accounts.release(hold.account, hold.left.money);
+        self.tree.for_chain(ScopeId::User(job.owner), |scope| {
+            scope.used.remove(&admission.amounts);
+            scope.spending.release(&ofs, at, hold.left);
+        });
+    }
+}
