@@ -11,6 +11,7 @@ pub mod calendar;
 pub mod evict;
 pub mod fleet;
 mod gather;
+mod guess;
 pub mod hardware;
 mod index;
 pub mod label;

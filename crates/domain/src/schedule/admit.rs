@@ -4,7 +4,7 @@ use super::allocation::{Allocation, Slice};
 use super::calendar;
 use super::order::lend;
 use super::pass::Ask;
-use super::place::Place;
+use super::place::{Place, given};
 use crate::event::Charge;
 use crate::ledger::hold::Hold;
 use crate::meter::{Amounts, Exceeded, Of};
@@ -121,14 +121,14 @@ fn fits_nominal(state: &State, owner: ScopeId, class: Option<&str>, ask_milli: u
 pub(super) fn admit_without(
     state: &State,
     ask: &Ask<'_>,
-    place: &Place,
+    places: &[Place],
     gone: &[&Job],
     at: Time,
 ) -> Result<Admission, Refusal> {
-    let given = place.spec(ask.spec);
+    let (given, vram_mib) = given(places, ask.spec);
+    let class = places.first().and_then(|place| place.class.as_deref());
     allowed(state, ask.owner, &given)?;
-    let vram_mib = place.slices.iter().map(|slice| slice.vram_mib).sum();
-    let admission = admission(state, ask.owner, &given, place.class.as_deref(), vram_mib);
+    let admission = admission(state, ask.owner, &given, class, vram_mib);
     let used = |scope: &Scope| {
         let mut used = calendar::used(state, scope, ask.job);
         for job in gone.iter().filter(|job| calendar::is_above(state, scope.id, job)) {
@@ -143,7 +143,7 @@ pub(super) fn admit_without(
             return Err(quota_in_use(state, scope, &exceeded));
         }
     }
-    if let Some(class) = place.class.as_deref() {
+    if let Some(class) = class {
         lend::footing_by(state, ask.owner, class, admission.hold.gpu_milli, used)?;
     }
     countable(state, &admission, at)?;

@@ -27,7 +27,7 @@ use tenure_domain::tenancy::share::{Nominal, Share};
 use tenure_domain::time::Period;
 use tenure_domain::workload::job::{PauseReason, StopReason};
 use tenure_domain::workload::session::{SessionEnd, SessionKind};
-use tenure_domain::workload::spec::{Isolation, Kind, Priority, Sku};
+use tenure_domain::workload::spec::{Demand, Isolation, Kind, Priority, Sku};
 use tenure_domain::workload::usage::Usage;
 use tenure_domain::{Actor, Wish};
 
@@ -612,18 +612,23 @@ fn everything() -> Vec<Event> {
     ] {
         take(&mut world, &root, wish);
     }
-    all.extend(made_room());
-    // Of placements one of each shape: alone, and of a gang.
+    all.extend(made_room(slice(500, 8000)));
+    all.extend(made_room(gang(2, slice(500, 8000))));
+    // Of placements and promises one of each shape: alone, and of a gang.
     let mut first: BTreeMap<(&str, bool), Event> = BTreeMap::new();
     for event in all {
-        let gang = matches!(&event, Event::JobPlaced { others, .. } if !others.is_empty());
+        let gang = match &event {
+            Event::JobPlaced { others, .. } => !others.is_empty(),
+            Event::JobPromised { promise } => !promise.others.is_empty(),
+            _ => false,
+        };
         first.entry((event.kind(), gang)).or_insert(event);
     }
     first.into_values().collect()
 }
 
 /// One job gives way to another, which is then not to start after all.
-fn made_room() -> Vec<Event> {
+fn made_room(demand: Demand) -> Vec<Event> {
     let mut world = World::new();
     let acme = world.tenant("acme");
     let ada = world.user(acme, "ada", Some(Role::Member));
@@ -634,7 +639,7 @@ fn made_room() -> Vec<Event> {
         .expect("taken");
     world.observe(first, Observation::Running).expect("it runs");
     world.pass_s(600);
-    let mut urgent = spec("urgent", slice(500, 8000), 600);
+    let mut urgent = spec("urgent", demand, 600);
     urgent.priority = Priority::Urgent;
     let spec = Arc::new(urgent);
     let mut events = world.by(ada, Wish::Submit { owner: ada, spec }).expect("taken");

@@ -35,7 +35,13 @@ fn promises_are_of_those_who_wait(state: &State) {
         assert!(jobs.insert(promise.job), "two promises to {}", promise.job);
         let phase = state.jobs[&promise.job].phase;
         assert!(phase == Phase::Queued || promise.moves() && phase == Phase::Stopping);
-        assert!(state.fleet.node(promise.node).is_some());
+        let members = state.jobs[&promise.job].spec.demand.nodes as usize;
+        assert_eq!(promise.rooms().count(), members, "a gang is promised room whole");
+        for (node, slices) in promise.rooms() {
+            assert!(state.fleet.node(node).is_some());
+            assert!(state.calendar.on(node).any(|kept| kept == promise));
+            assert_eq!(slices.len(), state.jobs[&promise.job].spec.demand.gpus as usize);
+        }
         assert_eq!(promise.evicts(), promise.admission.is_some());
     }
     let mut running: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();

@@ -4,7 +4,6 @@
 
 use tenure_domain::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
 use tenure_domain::ledger::price::Prices;
-use tenure_domain::schedule::allocation::Slice;
 use tenure_domain::schedule::calendar::Promise;
 use tenure_domain::schedule::fleet::{GpuFacts, NodeStatus};
 use tenure_domain::schedule::label::Labels;
@@ -470,7 +469,7 @@ impl Model {
             first.is_some_and(|first| first.spec.priority >= work.spec.priority)
         };
         let mut others = self.promises.iter().filter(|kept| kept.job != work.id);
-        others.any(|kept| kept.node == machine.id && kept.from < ends && ahead(kept))
+        others.any(|kept| kept.is_on(machine.id) && kept.from < ends && ahead(kept))
     }
 
     /// How many members a machine has room for now.
@@ -649,7 +648,7 @@ impl Model {
             Event::NodeLabelled { node, labels } => self.machine(*node).labels = labels.clone(),
             Event::NodeRemoved { node } => {
                 self.machines.retain(|machine| machine.id != *node);
-                self.promises.retain(|kept| kept.node != *node);
+                self.promises.retain(|kept| !kept.is_on(*node));
             }
 
             Event::VolumeCreated {
@@ -817,10 +816,14 @@ impl Model {
                     "one promise a job"
                 );
                 // Who evicts may go before one that only waits; no other two have a GPU in common.
+                let gpus = |kept: &Promise| -> Vec<GpuId> {
+                    let slices = kept.rooms().flat_map(|(_, slices)| slices);
+                    slices.map(|slice| slice.gpu).collect()
+                };
+                let wanted = gpus(promise);
                 let apart = |kept: &Promise| {
-                    let gpu = |slice| kept.slices.iter().any(|other: &Slice| other.gpu == slice);
                     let goes_before = promise.evicts() && !kept.evicts();
-                    goes_before || !promise.slices.iter().any(|slice| gpu(slice.gpu))
+                    goes_before || !gpus(kept).iter().any(|gpu| wanted.contains(gpu))
                 };
                 assert!(self.promises.iter().all(apart), "one GPU promised twice");
                 self.promises.push(promise.clone());

@@ -101,6 +101,18 @@ impl Run {
             if let Event::JobPromised { promise } = event {
                 let kind = if promise.evicts() { "evicted" } else { "reserved" };
                 *self.taken.entry(kind).or_default() += 1;
+                let is_gang = |job: &JobId| self.world.state.jobs[job].is_gang();
+                if is_gang(&promise.job) {
+                    let kind = if promise.evicts() {
+                        "gang evicts"
+                    } else {
+                        "gang waits"
+                    };
+                    *self.taken.entry(kind).or_default() += 1;
+                }
+                if promise.victims.iter().any(is_gang) {
+                    *self.taken.entry("gang evicted").or_default() += 1;
+                }
             }
             self.model.follow(self.world.now, event);
             if let Event::JobPlaced {
@@ -931,7 +943,7 @@ fn no_limit_is_passed_and_every_count_adds_up() {
         // A property that is never exercised holds for nothing.
         assert_eq!(
             taken.len(),
-            31,
+            34,
             "every kind of operation was accepted at times: {taken:?}"
         );
         assert!(taken.values().all(|&n| n > ops / 5000), "{taken:?}");
