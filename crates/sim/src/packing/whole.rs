@@ -135,7 +135,9 @@ impl Cell {
                 class: None,
                 sku: None,
                 money_micros: Some(1 << 60),
+                kind: None,
                 gpu_seconds: None,
+                frames: None,
             }],
             revision: None,
         });
