@@ -37,8 +37,11 @@ pub(super) fn gather(state: &State, ask: &Ask<'_>, waits: &Refusal, at: Time) ->
     let Ok(needs) = VolumeNeeds::of(state, ask.volumes) else {
         return Vec::new();
     };
-    let saved = saved_milli_ms(state, ask, at);
     let candidates = evict::movable(state, ask, at);
+    if candidates.is_empty() {
+        return Vec::new();
+    }
+    let saved = saved_milli_ms(state, ask, at);
     let plans = evict::plans(state, ask, needs, &candidates, at);
     let worth = plans.filter(|plan| {
         plan.victims.len() <= MOVES

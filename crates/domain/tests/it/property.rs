@@ -45,6 +45,8 @@ struct Run {
     /// Allocations ever made, so that late reports can be told.
     past: Vec<(AllocationId, NodeId)>,
     taken: BTreeMap<&'static str, u64>,
+    /// Promises to gangs, and of gangs' room to others.
+    of_gangs: BTreeMap<&'static str, u64>,
     /// Gangs placed, and gangs that came to run.
     gangs: u64,
     whole: u64,
@@ -74,6 +76,7 @@ impl Run {
             chance: Chance::new(seed),
             past: Vec::new(),
             taken: BTreeMap::new(),
+            of_gangs: BTreeMap::new(),
             gangs: 0,
             whole: 0,
         };
@@ -111,10 +114,10 @@ impl Run {
                     } else {
                         "gang waits"
                     };
-                    *self.taken.entry(kind).or_default() += 1;
+                    *self.of_gangs.entry(kind).or_default() += 1;
                 }
                 if promise.victims.iter().any(is_gang) {
-                    *self.taken.entry("gang evicted").or_default() += 1;
+                    *self.of_gangs.entry("gang evicted").or_default() += 1;
                 }
             }
             self.model.follow(self.world.now, event);
@@ -940,6 +943,7 @@ fn no_limit_is_passed_and_every_count_adds_up() {
     let ops = number_from_env("TENURE_PROPERTY_OPS", 100_000);
     let first = number_from_env("TENURE_PROPERTY_SEED", 1);
     let mut taken: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut of_gangs: BTreeMap<&'static str, u64> = BTreeMap::new();
     let (mut admitted, mut gangs, mut whole) = (0, 0, 0);
     for run_number in 0..ops.div_ceil(OPS_PER_RUN) {
         let seed = first + run_number;
@@ -958,17 +962,28 @@ fn no_limit_is_passed_and_every_count_adds_up() {
         run.taken
             .into_iter()
             .for_each(|(name, n)| *taken.entry(name).or_default() += n);
+        run.of_gangs
+            .into_iter()
+            .for_each(|(name, n)| *of_gangs.entry(name).or_default() += n);
     }
-    println!("{ops} operations, {admitted} admissions, {gangs} gangs ({whole} ran), accepted: {taken:?}");
+    println!(
+        "{ops} operations, {admitted} admissions, {gangs} gangs ({whole} ran), accepted: {taken:?}, {of_gangs:?}"
+    );
     if ops >= 20_000 {
         // A property that is never exercised holds for nothing.
         assert_eq!(
             taken.len(),
-            34,
+            31,
             "every kind of operation was accepted at times: {taken:?}"
         );
         assert!(taken.values().all(|&n| n > ops / 5000), "{taken:?}");
         assert!(admitted > ops / 50, "{admitted} admissions");
+        assert_eq!(
+            of_gangs.len(),
+            3,
+            "gangs evict, are evicted and wait: {of_gangs:?}"
+        );
+        assert!(of_gangs.values().all(|&n| n > ops / 20_000), "{of_gangs:?}");
         assert!(
             gangs > ops / 500 && whole > ops / 4000,
             "{gangs} gangs, {whole} ran"

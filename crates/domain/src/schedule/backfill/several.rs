@@ -24,7 +24,7 @@ use crate::time::Time;
 const CLASSES: usize = 4;
 const MOMENTS: usize = 4;
 /// Nodes on which members are placed in earnest.
-const TRIED: usize = 384;
+const TRIED: usize = 256;
 
 pub(super) fn earliest(
     state: &State,

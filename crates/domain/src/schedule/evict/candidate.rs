@@ -22,7 +22,7 @@ use crate::workload::spec::Priority;
 
 pub(in crate::schedule) struct Candidate<'a> {
     pub job: &'a Job,
-    /// What it has, one for each living member.
+    /// What it has, one for each living member, by node.
     pub allocations: Vec<&'a Allocation>,
     /// It would be paused, and keep its processes where they are.
     pub pauses: bool,
@@ -34,8 +34,11 @@ pub(in crate::schedule) struct Candidate<'a> {
 
 impl<'a> Candidate<'a> {
     pub fn on(&self, node: NodeId) -> impl Iterator<Item = &'a Allocation> {
-        let here = self.allocations.iter().copied();
-        here.filter(move |allocation| allocation.node == node)
+        let from = self
+            .allocations
+            .partition_point(|allocation| allocation.node < node);
+        let here = self.allocations[from..].iter().copied();
+        here.take_while(move |allocation| allocation.node == node)
     }
 
     /// The nodes it is on, each once.
@@ -45,7 +48,6 @@ impl<'a> Candidate<'a> {
             .iter()
             .map(|allocation| allocation.node)
             .collect();
-        nodes.sort_unstable();
         nodes.dedup();
         nodes
     }
@@ -72,6 +74,10 @@ pub(in crate::schedule) struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
     pub fn any_pauses(&self) -> bool {
         self.all.iter().any(|candidate| candidate.pauses)
     }
@@ -204,8 +210,9 @@ pub(in crate::schedule) fn movable<'a>(state: &'a State, ask: &Ask<'_>, at: Time
 /// What the job has, and the first of it.
 fn held<'a>(state: &'a State, job: &'a Job) -> Option<(Vec<&'a Allocation>, &'a Allocation)> {
     let held = job.allocations().filter_map(|id| state.fleet.allocation(id));
-    let held: Vec<&Allocation> = held.collect();
+    let mut held: Vec<&Allocation> = held.collect();
     let first = *held.first()?;
+    held.sort_by_key(|allocation| allocation.node);
     Some((held, first))
 }
 

@@ -3,14 +3,14 @@
 //! What nodes would give for whom is guessed first and put in order, cheapest for a member first; then nodes are cleared in
 //! that order, the members counted in earnest on each, until there is room for all. The gang is then placed with the
 //! victims gone, behind all walls, and admitted with their quota back. Whoever is not needed is let be. A victim that is
-//! itself a gang leaves all its nodes: once as dear as it is where one node decides, once shared out over its nodes, and
-//! the cheaper set is taken. Work is bounded by the nodes looked at. Absent: clearing a block so that members are near.
+//! itself a gang leaves all its nodes: its loss is shared out over them, and where members do not come to all of them also
+//! counted whole, and the cheaper set is taken. Work is bounded by the nodes looked at. Absent: clearing a block so that members are near.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::candidate::{Candidate, Candidates};
 use super::plan::{Plan, gone_by};
-use crate::id::NodeId;
+use crate::id::{JobId, NodeId};
 use crate::schedule::admit::admit_without;
 use crate::schedule::calendar::{Promised, Stay, mask, masked};
 use crate::schedule::fleet::{Node, NodeStatus};
@@ -36,6 +36,8 @@ struct Step<'a> {
     priority: Option<Priority>,
     /// Lost for each member that has room then.
     each: u64,
+    /// Members that have room then.
+    more: u64,
     node: NodeId,
     who: Vec<&'a Candidate<'a>>,
 }
@@ -55,12 +57,6 @@ pub(super) fn plan<'a>(
     at: Time,
 ) -> Option<Plan<'a>> {
     let specs = gang_classes(state, ask.spec);
-    let gangs = candidates.all().iter().any(|candidate| candidate.job.is_gang());
-    let losses: &[Loss] = if gangs {
-        &[Loss::Shared, Loss::Whole]
-    } else {
-        &[Loss::Whole]
-    };
     let all: Vec<&Candidate<'_>> = candidates.all().iter().collect();
     // It stays from when they have left: what is promised to others for later must not meet that either.
     let stay = Stay::of(*ask, gone_by(&all, at));
@@ -79,10 +75,21 @@ pub(super) fn plan<'a>(
             counted: 0,
             at,
         };
-        let plans = losses.iter().filter_map(|loss| spread.plan(*loss));
-        plans.min_by_key(Plan::cost)
+        let shared = spread.plan(Loss::Shared);
+        let whole = match &shared {
+            Some(plan) if uses_all(plan) => None,
+            _ => spread.plan(Loss::Whole),
+        };
+        shared.into_iter().chain(whole).min_by_key(Plan::cost)
     });
     plans.min_by_key(Plan::cost)
+}
+
+/// Whether members come to all nodes that gangs leave, so that their loss is rightly shared out.
+fn uses_all(plan: &Plan<'_>) -> bool {
+    let used: BTreeSet<NodeId> = plan.places.iter().map(|place| place.node).collect();
+    let mut gangs = plan.victims.iter().filter(|victim| victim.job.is_gang());
+    gangs.all(|gang| gang.nodes().iter().all(|node| used.contains(node)))
 }
 
 struct Spread<'a, 's> {
@@ -113,16 +120,22 @@ impl<'a> Spread<'a, '_> {
             // It is quota that lacks, wherever that is held.
             false => self.each_alone(),
         };
+        let more: u64 = steps.iter().map(|step| step.more).sum();
+        if (self.room as u64).saturating_add(more) < self.wanted() as u64 {
+            return None;
+        }
         self.counted = 0;
         let mut gone: Vec<&'a Candidate<'a>> = Vec::new();
+        let mut known: BTreeSet<JobId> = BTreeSet::new();
         let mut holds: BTreeMap<NodeId, usize> = BTreeMap::new();
         let mut taken_back: BTreeMap<(ScopeId, Box<str>), u64> = BTreeMap::new();
         let (mut tries, mut next_try) = (0, 0);
         for (which, step) in steps.iter().enumerate() {
             let before = gone.len();
             for candidate in &step.who {
-                let known = gone.iter().any(|known| known.job.id == candidate.job.id);
-                if !known && may_be_taken(candidate, &mut taken_back) {
+                let id = candidate.job.id;
+                if !known.contains(&id) && may_be_taken(candidate, &mut taken_back) {
+                    known.insert(id);
                     gone.push(candidate);
                 }
             }
@@ -169,20 +182,20 @@ impl<'a> Spread<'a, '_> {
         for one in dearest.into_iter().rev() {
             let mut left = victims.clone();
             left.retain(|victim| victim.job.id != one.job.id);
-            if left.is_empty() || for_quota && !admitted(&left) {
+            let nodes = one.nodes();
+            let held: usize = nodes.iter().map(|node| holds[node]).sum();
+            let others = self.total(&holds).saturating_sub(held);
+            let at_most: usize = nodes.iter().map(|node| self.guess(*node, &left)).sum();
+            if left.is_empty() || others + at_most < self.wanted() || for_quota && !admitted(&left) {
                 continue;
             }
-            let mut tried = holds.clone();
-            for node in one.nodes() {
-                if let Some(members) = self.count(node, &left) {
-                    tried.insert(node, members);
-                }
-            }
-            if self.counted > COUNTED {
+            let counts = nodes.iter().map(|node| self.count(*node, &left));
+            let Some(counts) = counts.collect::<Option<Vec<usize>>>() else {
                 break;
-            }
-            if self.total(&tried) >= self.wanted() {
-                (holds, victims) = (tried, left);
+            };
+            if others + counts.iter().sum::<usize>() >= self.wanted() {
+                holds.extend(nodes.into_iter().zip(counts));
+                victims = left;
             }
         }
         let whole = Plan {
@@ -212,16 +225,33 @@ impl<'a> Spread<'a, '_> {
     /// How many members the node holds with these gone; nothing where enough was counted already.
     fn count(&mut self, node: NodeId, gone: &[&Candidate<'_>]) -> Option<usize> {
         if !self.held.contains_key(&node) {
-            let now = self.without(node, &[]);
-            let now = now.map_or(0, |node| self.members.on(&node).len());
+            let now = self.counted_on(node, &[]);
             self.held.insert(node, now);
         }
         self.counted += 1;
-        if self.counted > COUNTED {
-            return None;
+        (self.counted <= COUNTED).then(|| self.counted_on(node, gone))
+    }
+
+    fn counted_on(&self, node: NodeId, gone: &[&Candidate<'_>]) -> usize {
+        if self.guess(node, gone) == 0 {
+            return 0;
         }
         let then = self.without(node, gone);
-        Some(then.map_or(0, |node| self.members.on(&node).len()))
+        then.map_or(0, |node| self.members.on(&node).len())
+    }
+
+    /// How many members the node could hold with these gone, before walls and promises.
+    fn guess(&self, node: NodeId, gone: &[&Candidate<'_>]) -> usize {
+        let Some(node) = self.state.fleet.node(node) else {
+            return 0;
+        };
+        let mut rest = Rest::of(node, &self.ask.spec.demand);
+        for candidate in gone {
+            candidate
+                .on(node.id)
+                .for_each(|allocation| rest.give_back(allocation, candidate.pauses));
+        }
+        usize::try_from(rest.members()).unwrap_or(usize::MAX)
     }
 
     /// The node as the gang would find it with these gone.
@@ -269,6 +299,7 @@ impl<'a> Spread<'a, '_> {
         let each = |candidate: &'a Candidate<'a>| Step {
             priority: Some(candidate.job.spec.priority),
             each: candidate.loss / candidate.job.spec.demand.gpu_milli().max(1),
+            more: 0,
             node: candidate.allocations[0].node,
             who: vec![candidate],
         };
@@ -307,6 +338,7 @@ impl<'a> Spread<'a, '_> {
             steps.push(Step {
                 priority,
                 each,
+                more: after[to].2 - after[from].2,
                 node: node.id,
                 who: here[from..to].to_vec(),
             });
