@@ -1,5 +1,7 @@
 //! Holds: the estimated cost of an admitted job, set aside until metered seconds settle it.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::account::AccountId;
@@ -21,8 +23,8 @@ pub struct Hold {
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub members: u32,
     /// The budget groups it counts in: everything, its class, its SKU.
-    pub class: Option<Box<str>>,
-    pub sku: Option<Box<str>>,
+    pub class: Option<Arc<str>>,
+    pub sku: Option<Arc<str>>,
 }
 
 fn one() -> u32 {
@@ -63,7 +65,8 @@ impl Hold {
     }
 
     pub fn counted_as(&self) -> Vec<Of> {
-        let mut ofs = vec![Of::All];
+        let mut ofs = Vec::with_capacity(3);
+        ofs.push(Of::All);
         ofs.extend(self.class.clone().map(Of::Class));
         ofs.extend(self.sku.clone().map(Of::Sku));
         ofs
