@@ -18,7 +18,7 @@ use super::pass::Ask;
 use super::place::{Place, places_on};
 use super::victim::{Bounds, Evictor, Running};
 use super::volume::VolumeNeeds;
-use crate::decide::cannot_pause;
+use crate::decide::can_pause;
 use crate::event::Event;
 use crate::id::{JobId, NodeId, TenantId};
 use crate::refusal::{Code, Refusal};
@@ -44,17 +44,18 @@ const LEAVE_MS: u64 = 120 * SECOND_MS;
 /// What protects a running job, by the policies above it: the longest time, the fewest evictions.
 pub fn bounds(state: &State, owner: ScopeId) -> Bounds {
     let mut bounds = Bounds::default();
-    let policies = || state.tree.chain(owner).map(|scope| &scope.policy);
-    if let Some(run_s) = policies().filter_map(|policy| policy.guaranteed_run_s).max() {
+    let (mut run_s, mut per_job, mut per_hour) = (None, None::<u32>, None::<u32>);
+    let fewer = |one: Option<u32>, other: Option<u32>| one.into_iter().chain(other).min();
+    for policy in state.tree.chain(owner).map(|scope| &scope.policy) {
+        run_s = run_s.max(policy.guaranteed_run_s);
+        per_job = fewer(per_job, policy.max_evictions_per_job);
+        per_hour = fewer(per_hour, policy.max_evictions_per_hour);
+    }
+    if let Some(run_s) = run_s {
         bounds.guaranteed_ms = run_s.saturating_mul(SECOND_MS);
     }
-    if let Some(most) = policies().filter_map(|policy| policy.max_evictions_per_job).min() {
-        bounds.evictions_per_job = most;
-    }
-    if let Some(most) = policies()
-        .filter_map(|policy| policy.max_evictions_per_hour)
-        .min()
-    {
+    bounds.evictions_per_job = per_job.unwrap_or(bounds.evictions_per_job);
+    if let Some(most) = per_hour {
         bounds.evictions_per_hour = most.min(Evictions::KEPT as u32);
     }
     bounds
@@ -76,6 +77,9 @@ pub(super) struct Plan<'a> {
     admission: Admission,
 }
 
+/// What a plan costs: the highest priority it touches, what is lost, how many leave, where.
+type PlanCost = (Option<Priority>, u64, usize, NodeId);
+
 impl Plan<'_> {
     /// Least first: nobody of a priority that need not be touched, then least lost, then fewest.
     pub(super) fn loss(&self) -> u64 {
@@ -87,7 +91,7 @@ impl Plan<'_> {
         gone_by(&self.victims, at)
     }
 
-    pub(super) fn cost(&self) -> (Option<Priority>, u64, usize, NodeId) {
+    pub(super) fn cost(&self) -> PlanCost {
         let priority = self.victims.iter().map(|victim| victim.job.spec.priority).max();
         (priority, self.loss(), self.victims.len(), self.place.node)
     }
@@ -117,8 +121,7 @@ pub fn make_room(state: &State, ask: &Ask<'_>, waits: &Refusal, at: Time) -> Vec
     };
     for pausing in [true, false] {
         let candidates = candidates(state, ask, pausing, at);
-        let best = plans(state, ask, needs, &candidates, at).min_by_key(Plan::cost);
-        if let Some(best) = best {
+        if let Some(best) = cheapest(state, ask, needs, &candidates, at) {
             return carry_out(ask, needs, best, at);
         }
         // A pause keeps CPU and memory; where those are lacking, only a stop helps.
@@ -144,6 +147,87 @@ pub(super) fn plans<'a>(
 ) -> impl Iterator<Item = Plan<'a>> {
     let nodes = promising(state, ask, candidates).into_iter();
     nodes.filter_map(move |node| plan(state, ask, needs, node, &candidates[&node], at))
+}
+
+/// The cheapest of these plans. Nodes where even the least that any plan there could cost is more than a plan already
+/// found are not tried: to try one costs as much as to place several jobs.
+fn cheapest<'a>(
+    state: &'a State,
+    ask: &Ask<'_>,
+    needs: VolumeNeeds,
+    candidates: &'a BTreeMap<NodeId, Vec<Candidate<'a>>>,
+    at: Time,
+) -> Option<Plan<'a>> {
+    let nodes = promising(state, ask, candidates).into_iter();
+    let mut nodes: Vec<PlanCost> = nodes
+        .map(|node| at_least(state, ask, node, &candidates[&node]))
+        .collect();
+    nodes.sort_unstable();
+    let mut best: Option<Plan<'a>> = None;
+    for least in nodes {
+        if best.as_ref().is_some_and(|best| best.cost() <= least) {
+            break;
+        }
+        let found = plan(state, ask, needs, least.3, &candidates[&least.3], at);
+        best = best.into_iter().chain(found).min_by_key(Plan::cost);
+    }
+    best
+}
+
+/// What no plan on this node can cost less than: by shares of GPUs alone, the cheapest of them taken, parts of jobs too.
+fn at_least(state: &State, ask: &Ask<'_>, node: NodeId, candidates: &[Candidate<'_>]) -> PlanCost {
+    let lacking = lacking_milli(state, ask, node);
+    // (priority, loss, what leaves the GPUs with it)
+    let mut rows: Vec<(Priority, u64, u64)> = candidates
+        .iter()
+        .map(|candidate| {
+            let slices = candidate.allocation.slices.iter();
+            let milli = slices.map(|slice| u64::from(slice.compute_permille)).sum();
+            (candidate.job.spec.priority, candidate.loss, milli)
+        })
+        .collect();
+    let mut left = lacking;
+    // By priority: how high one has to go.
+    rows.sort_unstable();
+    let enough = rows.iter().find(|(_, _, milli)| {
+        left = left.saturating_sub(*milli);
+        left == 0
+    });
+    let priority = enough.map(|(priority, ..)| *priority);
+    let smallest = rows.iter().map(|(_, loss, _)| *loss).min().unwrap_or(0);
+    // By loss for what it frees: how much is lost, the last one in part.
+    rows.retain(|(_, _, milli)| *milli > 0);
+    rows.sort_unstable_by(|a, b| {
+        let cross = |loss: u64, milli: u64| u128::from(loss) * u128::from(milli);
+        cross(a.1, b.2).cmp(&cross(b.1, a.2))
+    });
+    let (mut left, mut loss) = (lacking, 0_u64);
+    for (_, of_one, milli) in &rows {
+        let taken = left.min(*milli);
+        let part = u128::from(*of_one) * u128::from(taken) / u128::from(*milli);
+        loss = loss.saturating_add(u64::try_from(part).unwrap_or(u64::MAX));
+        left -= taken;
+    }
+    // By size: how few.
+    rows.sort_unstable_by_key(|(_, _, milli)| std::cmp::Reverse(*milli));
+    let (mut left, mut fewest) = (lacking, 0);
+    for (_, _, milli) in &rows {
+        if left == 0 {
+            break;
+        }
+        left = left.saturating_sub(*milli);
+        fewest += 1;
+    }
+    (priority, loss.max(smallest), fewest.max(1), node)
+}
+
+/// What the node lacks for the job, in shares of the GPUs it takes.
+fn lacking_milli(state: &State, ask: &Ask<'_>, node: NodeId) -> u64 {
+    let demand = &ask.spec.demand;
+    let gpus = state.fleet.node(node).into_iter().flat_map(|node| &node.gpus);
+    let gpus = gpus.filter(|gpu| demand.takes(&gpu.facts.class, &gpu.facts.model));
+    let free: u64 = gpus.map(|gpu| 1000 - u64::from(gpu.used_permille)).sum();
+    demand.gpu_milli().saturating_sub(free)
 }
 
 pub(super) fn carry_out(ask: &Ask<'_>, needs: VolumeNeeds, plan: Plan<'_>, at: Time) -> Vec<Event> {
@@ -214,14 +298,14 @@ fn candidates<'a>(
     };
     let mut by_node: BTreeMap<NodeId, Vec<Candidate<'a>>> = BTreeMap::new();
     let asked = asked(state, tenant, &evictor).take(CANDIDATES);
-    for job in asked.filter_map(|id| state.jobs.get(&id)) {
+    let across = across_tenants(state);
+    for (of, job) in asked.filter_map(|(of, id)| Some((of, state.jobs.get(&id)?))) {
         let Some(allocation) = job.sole_allocation().and_then(|id| state.fleet.allocation(id)) else {
             continue;
         };
-        let pauses = pausing && cannot_pause(state, job, allocation).is_none();
+        let pauses = pausing && can_pause(state, job, allocation);
         let owner = ScopeId::User(job.owner);
-        let own = state.tree.tenant_of(owner) == tenant || across_tenants(state);
-        let preempts = own && job.spec.priority < evictor.priority;
+        let preempts = (of == tenant || across) && job.spec.priority < evictor.priority;
         let lent = reclaim.lent_to(state, job, allocation.node);
         let running = running(job, pauses, lent.is_some(), at);
         if !(preempts || lent.is_some()) || !running.may_give_way(&evictor, &bounds(state, owner), at) {
@@ -285,7 +369,11 @@ fn sort(by_node: &mut BTreeMap<NodeId, Vec<Candidate<'_>>>) {
 }
 
 /// Whoever runs and could be behind the evictor, lowest priority first, last come first.
-fn asked(state: &State, tenant: Option<TenantId>, evictor: &Evictor) -> impl Iterator<Item = JobId> {
+fn asked(
+    state: &State,
+    tenant: Option<TenantId>,
+    evictor: &Evictor,
+) -> impl Iterator<Item = (Option<TenantId>, JobId)> {
     let (everybody, nominal, priority) = (across_tenants(state), evictor.nominal, evictor.priority);
     Priority::ALL
         .iter()
@@ -296,7 +384,7 @@ fn asked(state: &State, tenant: Option<TenantId>, evictor: &Evictor) -> impl Ite
                 .running
                 .iter()
                 .filter(move |((of, level), _)| *level == behind && (everybody || nominal || *of == tenant));
-            tenants.flat_map(|(_, jobs)| jobs.iter().rev().copied())
+            tenants.flat_map(|((of, _), jobs)| jobs.iter().rev().map(|job| (*of, *job)))
         })
 }
 
@@ -325,16 +413,13 @@ pub(super) fn running(job: &Job, pauses: bool, borrows: bool, at: Time) -> Runni
 
 /// The nodes where the least seems to be lost, by shares of GPUs alone.
 fn promising(state: &State, ask: &Ask<'_>, candidates: &BTreeMap<NodeId, Vec<Candidate<'_>>>) -> Vec<NodeId> {
-    let demand = &ask.spec.demand;
     let mut nodes: Vec<(Option<Priority>, u64, NodeId)> = Vec::new();
     for (id, here) in candidates {
-        let Some(node) = state.fleet.node(*id).filter(|node| node.status == NodeStatus::Up) else {
+        let node = state.fleet.node(*id);
+        if node.is_none_or(|node| node.status != NodeStatus::Up) {
             continue;
-        };
-        let gpus = node.gpus.iter();
-        let gpus = gpus.filter(|gpu| demand.takes(&gpu.facts.class, &gpu.facts.model));
-        let free: u64 = gpus.map(|gpu| 1000 - u64::from(gpu.used_permille)).sum();
-        let mut lacking = demand.gpu_milli().saturating_sub(free);
+        }
+        let mut lacking = lacking_milli(state, ask, *id);
         let (mut loss, mut priority) = (0_u64, None);
         for candidate in here {
             loss = loss.saturating_add(candidate.loss);
@@ -361,27 +446,39 @@ fn plan<'a>(
     at: Time,
 ) -> Option<Plan<'a>> {
     let fits = |gone: &[&Candidate<'_>]| fits(state, ask, needs, node, gone, at);
-    let by_cost: Vec<&Candidate<'_>> = candidates.iter().collect();
-    fits(&by_cost)?;
-    let mut by_gpu = by_cost.clone();
-    by_gpu.sort_by_key(|candidate| {
-        let slices = candidate.allocation.slices.iter();
-        slices
-            .map(|slice| (clearing(candidates, slice.gpu), slice.gpu))
-            .min()
-    });
-    let plans = [by_cost, by_gpu].into_iter().filter_map(|order| {
-        let enough = (1..=order.len()).find(|&n| fits(&order[..n]).is_some())?;
+    let take = |order: Vec<&'a Candidate<'a>>| {
+        let first = fits(&order[..1]).map(|found| (1, found));
+        let enough = first.or_else(|| {
+            // Where it fits with nobody there, it may with fewer gone.
+            fits(&order)?;
+            (2..=order.len()).find_map(|n| Some((n, fits(&order[..n])?)))
+        });
+        let (enough, mut found) = enough?;
         let mut victims = order[..enough].to_vec();
-        spare_needless(&mut victims, |left| fits(left).is_some());
-        let (place, admission) = fits(&victims)?;
+        spare_needless(&mut victims, |left| fits(left).map(|fits| found = fits).is_some());
+        let (place, admission) = found;
         Some(Plan {
             victims,
             place,
             admission,
         })
+    };
+    let by_cost: Vec<&Candidate<'_>> = candidates.iter().collect();
+    let mut by_gpu = by_cost.clone();
+    let plan = take(by_cost)?;
+    if plan.cost() == at_least(state, ask, node, candidates) {
+        return Some(plan);
+    }
+    by_gpu.sort_by_cached_key(|candidate| {
+        let slices = candidate.allocation.slices.iter();
+        slices
+            .map(|slice| (clearing(candidates, slice.gpu), slice.gpu))
+            .min()
     });
-    plans.min_by_key(Plan::cost)
+    [Some(plan), take(by_gpu)]
+        .into_iter()
+        .flatten()
+        .min_by_key(Plan::cost)
 }
 
 /// What is lost if every candidate leaves this GPU.
@@ -391,7 +488,7 @@ fn clearing(candidates: &[Candidate<'_>], gpu: crate::id::GpuId) -> u64 {
 }
 
 /// Lets go of whoever is not needed, dearest first.
-fn spare_needless(victims: &mut Vec<&Candidate<'_>>, enough: impl Fn(&[&Candidate<'_>]) -> bool) {
+fn spare_needless(victims: &mut Vec<&Candidate<'_>>, mut enough: impl FnMut(&[&Candidate<'_>]) -> bool) {
     let mut dearest: Vec<(Priority, u64, JobId)> = victims
         .iter()
         .map(|victim| (victim.job.spec.priority, victim.loss, victim.job.id))
