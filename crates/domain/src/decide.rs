@@ -12,7 +12,7 @@ mod scrub;
 mod session;
 mod volume;
 
-pub(crate) use pause::cannot_pause;
+pub(crate) use pause::can_pause;
 
 use crate::actor::Actor;
 use crate::command::{Command, Wish};

@@ -1,5 +1,7 @@
 //! Holds: the estimated cost of an admitted job, set aside until metered seconds settle it.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::account::AccountId;
@@ -22,8 +24,8 @@ pub struct Hold {
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub members: u32,
     /// The budget groups it counts in: everything, its class, its SKU, its kind.
-    pub class: Option<Box<str>>,
-    pub sku: Option<Box<str>>,
+    pub class: Option<Arc<str>>,
+    pub sku: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Kind>,
 }
@@ -69,7 +71,8 @@ impl Hold {
     }
 
     pub fn counted_as(&self) -> Vec<Of> {
-        let mut ofs = vec![Of::All];
+        let mut ofs = Vec::with_capacity(3);
+        ofs.push(Of::All);
         ofs.extend(self.class.clone().map(Of::Class));
         ofs.extend(self.sku.clone().map(Of::Sku));
         let kind = self.kind.and_then(|kind| Counted::groups(kind, None).next());

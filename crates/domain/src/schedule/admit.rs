@@ -86,8 +86,14 @@ pub fn admit(
     vram_mib: u64,
     at: Time,
 ) -> Result<Admission, Refusal> {
-    within_limits(state, owner, spec)?;
-    admit_within_limits(state, owner, spec, class, vram_mib, at)
+    allowed(state, owner, spec)?;
+    let admission = admission(state, owner, spec, class, vram_mib);
+    // Where it gets what it named, the same is counted; else what it named is asked first.
+    let asked = (spec.demand.class.as_deref(), spec.demand.vram_total_mib());
+    if asked != (class, vram_mib) {
+        fits_quotas(state, owner, &spec.amounts(asked.0, asked.1))?;
+    }
+    admitted(state, owner, admission, at)
 }
 
 /// The same for what was found to be within limits.
@@ -99,9 +105,13 @@ pub(super) fn admit_within_limits(
     vram_mib: u64,
     at: Time,
 ) -> Result<Admission, Refusal> {
-    let admission = admission(state, owner, spec, class, vram_mib);
+    admitted(state, owner, admission(state, owner, spec, class, vram_mib), at)
+}
+
+fn admitted(state: &State, owner: ScopeId, admission: Admission, at: Time) -> Result<Admission, Refusal> {
+    let hold = &admission.hold;
     fits_quotas(state, owner, &admission.amounts)?;
-    fits_nominal(state, owner, class, admission.hold.gpu_milli)?;
+    fits_nominal(state, owner, hold.class.as_deref(), hold.gpu_milli)?;
     countable(state, &admission, at)?;
     match first_over_budget(state, owner, &admission, at) {
         None => Ok(admission),
@@ -208,13 +218,7 @@ pub fn resumed(
         frames: job.spec.frames(),
         ..admission.hold.charge(ran_ms, most_ms(&job.spec).max(ran_ms))
     };
-    fits_quotas(state, owner, &admission.amounts)?;
-    fits_nominal(state, owner, Some(class), admission.hold.gpu_milli)?;
-    countable(state, &admission, at)?;
-    match first_over_budget(state, owner, &admission, at) {
-        None => Ok(admission),
-        Some((scope, over)) => Err(budget_held(state, scope, &over, &admission)),
-    }
+    admitted(state, owner, admission, at)
 }
 
 /// The grace period after the run-time limit is the job's too, so it is set aside with the rest.

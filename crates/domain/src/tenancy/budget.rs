@@ -1,8 +1,6 @@
 //! Budgets: how much in total, of money, of GPU time and of frames, per period. What is held for running jobs counts
 //! as gone until it is settled, so a budget is never passed.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::kind::{Counted, Kind};
@@ -38,13 +36,26 @@ pub struct Budget {
 
 impl Budget {
     pub fn of(&self) -> Of {
-        let kind = self.kind.and_then(|kind| Counted::groups(kind, None).next());
-        match (&self.class, &self.sku, kind) {
-            (Some(class), ..) => Of::Class(class.clone()),
-            (None, Some(sku), _) => Of::Sku(sku.clone()),
+        match (&self.class, &self.sku, self.whole_kind()) {
+            (Some(class), ..) => Of::Class(class.as_ref().into()),
+            (None, Some(sku), _) => Of::Sku(sku.as_ref().into()),
             (None, None, Some(kind)) => Of::Kind(kind),
             (None, None, None) => Of::All,
         }
+    }
+
+    fn is_of(&self, of: &Of) -> bool {
+        match (&self.class, &self.sku, of) {
+            (Some(class), _, Of::Class(name)) => **class == **name,
+            (None, Some(sku), Of::Sku(name)) => **sku == **name,
+            (None, None, Of::Kind(kind)) => self.whole_kind() == Some(*kind),
+            (None, None, Of::All) => self.whole_kind().is_none(),
+            _ => false,
+        }
+    }
+
+    fn whole_kind(&self) -> Option<Counted> {
+        self.kind.and_then(|kind| Counted::groups(kind, None).next())
     }
 }
 
@@ -86,16 +97,19 @@ impl Spend {
     }
 }
 
-/// Spending of one scope by period, over everything and by class and SKU.
+/// Spending of one scope by period, over everything and by class and SKU. Sorted; there are few groups, and whoever
+/// counts in one counts in each of its periods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Spending(BTreeMap<(Of, Period), Spend>);
+pub struct Spending(Vec<(Of, ByPeriod)>);
+
+/// In the order of `Period::ALL`.
+type ByPeriod = [Spend; Period::ALL.len()];
 
 impl Spending {
     pub fn at(&self, of: &Of, period: Period, at: Time) -> Spend {
         let start = period.start(at);
-        self.0
-            .get(&(of.clone(), period))
-            .copied()
+        let known = self.find(of).ok().map(|place| self.0[place].1[period as usize]);
+        known
             .unwrap_or(Spend {
                 start,
                 ..Spend::default()
@@ -103,14 +117,26 @@ impl Spending {
             .in_period(start)
     }
 
+    fn find(&self, of: &Of) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| known.cmp(of))
+    }
+
+    fn of(&mut self, of: &Of, starts: [Time; Period::ALL.len()]) -> &mut ByPeriod {
+        let place = self.find(of).unwrap_or_else(|place| {
+            let empty = starts.map(|start| Spend {
+                start,
+                ..Spend::default()
+            });
+            self.0.insert(place, (of.clone(), empty));
+            place
+        });
+        &mut self.0[place].1
+    }
+
     fn change(&mut self, ofs: &[Of], at: Time, change: impl Fn(&mut Spend)) {
+        let starts = Period::ALL.map(|period| period.start(at));
         for of in ofs {
-            for period in Period::ALL {
-                let start = period.start(at);
-                let spend = self.0.entry((of.clone(), period)).or_insert(Spend {
-                    start,
-                    ..Spend::default()
-                });
+            for (spend, start) in self.of(of, starts).iter_mut().zip(starts) {
                 *spend = spend.in_period(start);
                 change(spend);
             }
@@ -154,32 +180,35 @@ impl Spending {
 
     /// What is held at a scope that moves away is no longer held here.
     pub(crate) fn release_all_held_of(&mut self, moved: &Spending) {
-        for (key, theirs) in &moved.0 {
-            let ours = self
-                .0
-                .get_mut(key)
+        for (of, theirs) in &moved.0 {
+            let place = self
+                .find(of)
                 .expect("INVARIANT: an ancestor counts all that is below it");
-            ours.held.money.0 -= theirs.held.money.0;
-            ours.held.gpu_ms -= theirs.held.gpu_ms;
-            ours.held.frames -= theirs.held.frames;
+            for (ours, theirs) in self.0[place].1.iter_mut().zip(theirs) {
+                ours.held.money.0 -= theirs.held.money.0;
+                ours.held.gpu_ms -= theirs.held.gpu_ms;
+                ours.held.frames -= theirs.held.frames;
+            }
         }
     }
 
     /// What is held at a scope that arrives is held here too; what it spent elsewhere stays counted there.
     pub(crate) fn hold_all_held_of(&mut self, moved: &Spending) {
-        for (key, theirs) in &moved.0 {
-            let ours = self.0.entry(key.clone()).or_insert(Spend {
-                start: theirs.start,
-                ..Spend::default()
-            });
-            ours.held.money.0 += theirs.held.money.0;
-            ours.held.gpu_ms += theirs.held.gpu_ms;
-            ours.held.frames += theirs.held.frames;
+        for (of, theirs) in &moved.0 {
+            let starts = theirs.map(|spend| spend.start);
+            for (ours, theirs) in self.of(of, starts).iter_mut().zip(theirs) {
+                ours.held.money.0 += theirs.held.money.0;
+                ours.held.gpu_ms += theirs.held.gpu_ms;
+                ours.held.frames += theirs.held.frames;
+            }
         }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Of, Period, &Spend)> {
-        self.0.iter().map(|((of, period), spend)| (of, *period, spend))
+        self.0.iter().flat_map(|(of, spends)| {
+            let by_period = Period::ALL.into_iter().zip(spends);
+            by_period.map(move |(period, spend)| (of, period, spend))
+        })
     }
 }
 
@@ -195,18 +224,16 @@ impl Serialize for Spending {
 impl<'de> Deserialize<'de> for Spending {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let rows = Vec::<(String, Period, Spend)>::deserialize(deserializer)?;
-        let spending = rows.into_iter().map(|(of, period, spend)| {
-            let of = if of.is_empty() {
-                Ok(Of::All)
-            } else {
-                Of::parse(&of)
+        let mut spending = Spending::default();
+        for (of, period, spend) in rows {
+            let of = match of.is_empty() {
+                true => Of::All,
+                false => Of::parse(&of).map_err(serde::de::Error::custom)?,
             };
-            of.map(|of| ((of, period), spend))
-        });
-        spending
-            .collect::<Result<_, _>>()
-            .map(Spending)
-            .map_err(serde::de::Error::custom)
+            let starts = [spend.start; Period::ALL.len()];
+            spending.of(&of, starts)[period as usize] = spend;
+        }
+        Ok(spending)
     }
 }
 
@@ -236,9 +263,9 @@ pub fn first_exceeded(
     let money = u64::try_from(cost.money.0).unwrap_or(0);
     budgets
         .iter()
-        .filter(|budget| ofs.contains(&budget.of()))
-        .find_map(|budget| {
-            let spend = spending.at(&budget.of(), budget.period, at);
+        .filter_map(|budget| Some((budget, ofs.iter().find(|of| budget.is_of(of))?)))
+        .find_map(|(budget, of)| {
+            let spend = spending.at(of, budget.period, at);
             let money_limit = budget.money_micros.unwrap_or(u64::MAX);
             let gpu_limit = budget.gpu_seconds.map_or(u64::MAX, |s| s.saturating_mul(1000));
             let spent = u64::try_from(spend.spent.money.0).unwrap_or(0);

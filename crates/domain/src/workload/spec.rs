@@ -504,27 +504,20 @@ impl JobSpec {
             ),
             (Resource::Jobs, 1),
         ];
-        let mut amounts = Amounts::default();
-        for of in self.counted_as(class) {
-            let counted = plain
-                .iter()
-                .filter(|(resource, amount)| *amount > 0 && of.counts(*resource));
-            amounts.0.extend(counted.map(|&(resource, amount)| {
-                (
-                    Meter {
-                        resource,
-                        of: of.clone(),
-                    },
-                    amount,
-                )
-            }));
-        }
-        amounts
+        let ofs = self.counted_as(class);
+        let counted = plain.into_iter().filter(|(_, amount)| *amount > 0);
+        let rows = counted.flat_map(|(resource, amount)| {
+            let ofs = ofs.iter().filter(move |of| of.counts(resource));
+            let meters = ofs.cloned().map(move |of| Meter { resource, of });
+            meters.map(move |meter| (meter, amount))
+        });
+        rows.collect()
     }
 
     /// The groups a job counts in: everything, its GPU class, its SKU, its kind.
     pub fn counted_as(&self, class: Option<&str>) -> Vec<Of> {
-        let mut ofs = vec![Of::All];
+        let mut ofs = Vec::with_capacity(3);
+        ofs.push(Of::All);
         ofs.extend(class.map(|class| Of::Class(class.into())));
         ofs.extend(self.sku.as_deref().map(|sku| Of::Sku(sku.into())));
         ofs.extend(self.counted_kinds().map(Of::Kind));

@@ -471,7 +471,7 @@ fn quotas_as_people_mistype_them() {
         world
             .root(Wish::SetQuota {
                 scope: acme,
-                quota: Amounts(many),
+                quota: many,
                 revision: None
             })
             .expect_err("too many")

@@ -147,8 +147,8 @@ fn scopes_count_what_is_below(state: &State) {
         let Some(admission) = &job.admission else { continue };
         for scope in ancestors(state, job.owner) {
             let sums = used.entry(scope).or_default();
-            for (meter, amount) in &admission.amounts.0 {
-                *sums.0.entry(meter.clone()).or_default() += amount;
+            for (meter, amount) in admission.amounts.iter() {
+                sums.set(meter.clone(), sums.get(meter).unwrap_or(0) + amount);
             }
             let hold = &admission.hold;
             let groups = [

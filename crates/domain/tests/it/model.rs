@@ -578,7 +578,7 @@ impl Model {
             Event::ScopeResumed { scope } => self.place_mut(*scope).suspended = false,
             Event::QuotaSet { scope, quota } => {
                 let limits: Vec<(String, u64)> =
-                    quota.0.iter().map(|(meter, n)| (meter.to_string(), *n)).collect();
+                    quota.iter().map(|(meter, n)| (meter.to_string(), n)).collect();
                 let below = self.below(*scope);
                 let above = limits
                     .iter()
@@ -731,9 +731,8 @@ impl Model {
                 );
                 let mut told: Vec<(String, u64)> = admission
                     .amounts
-                    .0
                     .iter()
-                    .map(|(meter, n)| (meter.to_string(), *n))
+                    .map(|(meter, n)| (meter.to_string(), n))
                     .collect();
                 told.sort();
                 assert_eq!(told, asked, "{job} holds what it uses");

@@ -405,7 +405,7 @@ impl Run {
                 Resource::MemoryMib => chance.below(8000),
                 Resource::VolumeMib => chance.below(4000),
             };
-            quota.0.insert(Meter { resource, of }, limit);
+            quota.set(Meter { resource, of }, limit);
         }
         quota
     }

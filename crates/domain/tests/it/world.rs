@@ -38,12 +38,10 @@ pub fn digest(n: u64) -> Digest {
 }
 
 pub fn amounts(pairs: &[(&str, u64)]) -> Amounts {
-    Amounts(
-        pairs
-            .iter()
-            .map(|(meter, n)| (meter.parse().expect("a meter"), *n))
-            .collect(),
-    )
+    pairs
+        .iter()
+        .map(|(meter, n)| (meter.parse().expect("a meter"), *n))
+        .collect()
 }
 
 pub fn gpu(uuid: &str, class: &str, vram_mib: u64, levels: &[Isolation]) -> GpuFacts {

@@ -43,7 +43,7 @@ impl Case<'_> {
         revision: Option<u64>,
     ) -> Result<Vec<Event>, Refusal> {
         let place = self.may_limit(Action::QuotaSet, scope, revision)?;
-        if quota.0.len() > MAX_LIMITS {
+        if quota.len() > MAX_LIMITS {
             return Err(Refusal::invalid(
                 "",
                 format!("a quota has at most {MAX_LIMITS} meters"),
