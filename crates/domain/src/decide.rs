@@ -2,6 +2,7 @@
 
 mod audit;
 mod fleet;
+mod grow;
 mod job;
 mod member;
 mod pause;
@@ -11,7 +12,7 @@ mod scrub;
 mod session;
 mod volume;
 
-pub(crate) use pause::cannot_pause;
+pub(crate) use pause::can_pause;
 
 use crate::actor::Actor;
 use crate::command::{Command, Wish};

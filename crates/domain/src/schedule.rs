@@ -9,6 +9,7 @@ pub mod backfill;
 pub mod board;
 pub mod calendar;
 pub mod evict;
+pub mod fit;
 pub mod fleet;
 mod gather;
 mod guess;

@@ -110,7 +110,7 @@ impl Case<'_> {
                     Some((_, MemberEnd::Lost { why })) => why.clone(),
                     _ => "it was evicted".into(),
                 };
-                Event::JobRequeued { job: job.id, why }
+                requeued(job, why)
             }
             (_, Some((_, MemberEnd::Lost { why }))) => self.attempt_lost(job, why.clone()),
             (Some(StopReason::Evicted), _) => self.attempt_lost(job, "it was evicted".into()),
@@ -144,7 +144,15 @@ impl Case<'_> {
                 outcome: Outcome::GaveUp { attempts },
             };
         }
-        Event::JobRequeued { job: job.id, why }
+        requeued(job, why)
+    }
+}
+
+fn requeued(job: &Job, why: String) -> Event {
+    Event::JobRequeued {
+        job: job.id,
+        why,
+        vram_mib: None,
     }
 }
 

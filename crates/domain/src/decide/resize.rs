@@ -30,6 +30,7 @@ impl Case<'_> {
         self.may_ask(Action::JobSubmit, owner, &spec)?;
         let allocation = self.resizable(job)?;
         spec.check()?;
+        spec.demand.check()?;
         if let Some(suspended) = self.state.tree.suspended_above(owner) {
             return Err(Refusal::new(
                 Code::Suspended,

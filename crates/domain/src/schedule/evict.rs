@@ -43,17 +43,18 @@ const LEAVE_MS: u64 = 120 * SECOND_MS;
 /// What protects a running job, by the policies above it: the longest time, the fewest evictions.
 pub fn bounds(state: &State, owner: ScopeId) -> Bounds {
     let mut bounds = Bounds::default();
-    let policies = || state.tree.chain(owner).map(|scope| &scope.policy);
-    if let Some(run_s) = policies().filter_map(|policy| policy.guaranteed_run_s).max() {
+    let (mut run_s, mut per_job, mut per_hour) = (None, None::<u32>, None::<u32>);
+    let fewer = |one: Option<u32>, other: Option<u32>| one.into_iter().chain(other).min();
+    for policy in state.tree.chain(owner).map(|scope| &scope.policy) {
+        run_s = run_s.max(policy.guaranteed_run_s);
+        per_job = fewer(per_job, policy.max_evictions_per_job);
+        per_hour = fewer(per_hour, policy.max_evictions_per_hour);
+    }
+    if let Some(run_s) = run_s {
         bounds.guaranteed_ms = run_s.saturating_mul(SECOND_MS);
     }
-    if let Some(most) = policies().filter_map(|policy| policy.max_evictions_per_job).min() {
-        bounds.evictions_per_job = most;
-    }
-    if let Some(most) = policies()
-        .filter_map(|policy| policy.max_evictions_per_hour)
-        .min()
-    {
+    bounds.evictions_per_job = per_job.unwrap_or(bounds.evictions_per_job);
+    if let Some(most) = per_hour {
         bounds.evictions_per_hour = most.min(Evictions::KEPT as u32);
     }
     bounds
@@ -83,8 +84,11 @@ pub fn make_room(state: &State, ask: &Ask<'_>, waits: &Refusal, at: Time) -> Vec
     };
     for pausing in [true, false] {
         let candidates = candidates(state, ask, pausing, at);
-        let best = plans(state, ask, needs, &candidates, at).min_by_key(Plan::cost);
-        if let Some(best) = best {
+        let on_one = plan::cheapest(state, ask, needs, &candidates, at);
+        let best = on_one
+            .into_iter()
+            .chain(over_several(state, ask, needs, &candidates, at));
+        if let Some(best) = best.min_by_key(Plan::cost) {
             return carry_out(ask, needs, best, at);
         }
         // A pause keeps CPU and memory; where those are lacking, only a stop helps.
@@ -108,10 +112,21 @@ pub(super) fn plans<'a>(
     candidates: &'a Candidates<'a>,
     at: Time,
 ) -> impl Iterator<Item = Plan<'a>> {
-    // Volumes are on one node, and so is a gang that has any.
+    plan::plans(state, ask, needs, candidates, at).chain(over_several(state, ask, needs, candidates, at))
+}
+
+/// The best plan for a gang over several nodes. Volumes are on one, and so is a gang that has any.
+fn over_several<'a>(
+    state: &'a State,
+    ask: &'a Ask<'_>,
+    needs: VolumeNeeds,
+    candidates: &'a Candidates<'a>,
+    at: Time,
+) -> Option<Plan<'a>> {
     let several = ask.spec.demand.nodes > 1 && needs.is_empty();
-    let spread = several.then(|| spread::plan(state, ask, needs, candidates, at));
-    plan::plans(state, ask, needs, candidates, at).chain(spread.flatten())
+    several
+        .then(|| spread::plan(state, ask, needs, candidates, at))
+        .flatten()
 }
 
 pub(super) fn carry_out(ask: &Ask<'_>, needs: VolumeNeeds, plan: Plan<'_>, at: Time) -> Vec<Event> {

@@ -100,8 +100,8 @@ fn goes(state: &State, victim: &Candidate<'_>, taken: &mut Promised, at: Time) -
     }
     let owner = ScopeId::User(job.owner);
     let mut found = places(state, owner, &job.spec, needs, &open).ok()?;
-    let class = &job.admission.as_ref()?.hold.class;
-    let place = found.find(|place| place.class == *class)?;
+    let class = job.admission.as_ref()?.hold.class.as_deref();
+    let place = found.find(|place| place.class.as_deref() == class)?;
     let mut node = open
         .remove(&place.node)
         .or_else(|| state.fleet.node(place.node).cloned())?;

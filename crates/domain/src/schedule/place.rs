@@ -5,6 +5,8 @@
 //! a time, as they are asked for: whoever admits the first looks at no second. Called by `pass.rs`.
 
 mod again;
+mod block;
+pub(super) mod company;
 mod explain;
 mod fit;
 mod gang;
@@ -261,7 +263,9 @@ impl<'a> Search<'a> {
                         break;
                     }
                 }
-                let Some(found) = self.at_row(board, row, index.nodes[row], &shape, given) else {
+                let Some(found) =
+                    self.at_row(board, row, index.nodes[row], &shape, given, &mut index.companies)
+                else {
                     continue;
                 };
                 match &mut best {

@@ -12,7 +12,7 @@ use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::tenancy::share::Share;
 use tenure_domain::time::Period;
-use tenure_domain::workload::spec::{Isolation, JobSpec};
+use tenure_domain::workload::spec::{Isolation, JobSpec, Kind};
 use tenure_domain::{Event, State, Time};
 
 struct Place {
@@ -133,6 +133,7 @@ fn groups(spec: &JobSpec, class: Option<&str>) -> Vec<String> {
     let mut all = vec![String::new()];
     all.extend(class.map(|class| format!("class:{class}")));
     all.extend(spec.sku.as_ref().map(|sku| format!("sku:{sku}")));
+    all.extend((spec.kind != Kind::Batch).then(|| format!("kind:{}", spec.kind.as_str())));
     all
 }
 
@@ -151,7 +152,8 @@ fn uses(spec: &JobSpec, class: Option<&str>, vram: u64) -> Vec<(String, u64)> {
     let mut all = Vec::new();
     for group in groups(spec, class) {
         for (name, n) in plain {
-            if n > 0 {
+            let counted = !group.starts_with("kind:") || ["jobs", "gpu_milli", "vram_mib"].contains(&name);
+            if n > 0 && counted {
                 all.push((
                     if group.is_empty() {
                         name.to_owned()
@@ -168,9 +170,10 @@ fn uses(spec: &JobSpec, class: Option<&str>, vram: u64) -> Vec<(String, u64)> {
 }
 
 fn limit_of(budget: &Budget) -> String {
-    match (&budget.class, &budget.sku) {
-        (Some(class), _) => format!("class:{class}"),
-        (_, Some(sku)) => format!("sku:{sku}"),
+    match (&budget.class, &budget.sku, budget.kind) {
+        (Some(class), ..) => format!("class:{class}"),
+        (_, Some(sku), _) => format!("sku:{sku}"),
+        (.., Some(kind)) => format!("kind:{}", kind.as_str()),
         _ => String::new(),
     }
 }
@@ -575,7 +578,7 @@ impl Model {
             Event::ScopeResumed { scope } => self.place_mut(*scope).suspended = false,
             Event::QuotaSet { scope, quota } => {
                 let limits: Vec<(String, u64)> =
-                    quota.0.iter().map(|(meter, n)| (meter.to_string(), *n)).collect();
+                    quota.iter().map(|(meter, n)| (meter.to_string(), n)).collect();
                 let below = self.below(*scope);
                 let above = limits
                     .iter()
@@ -694,6 +697,7 @@ impl Model {
                 owner,
                 spec,
                 volumes,
+                ..
             } => {
                 self.works.push(Work {
                     volumes: volumes.clone(),
@@ -727,9 +731,8 @@ impl Model {
                 );
                 let mut told: Vec<(String, u64)> = admission
                     .amounts
-                    .0
                     .iter()
-                    .map(|(meter, n)| (meter.to_string(), *n))
+                    .map(|(meter, n)| (meter.to_string(), n))
                     .collect();
                 told.sort();
                 assert_eq!(told, asked, "{job} holds what it uses");

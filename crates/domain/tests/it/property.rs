@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tenure_domain::command::{Observation, Ran};
 use tenure_domain::id::{AllocationId, Ids, JobId, KeyId, NodeId, SecretId, TenantId, UserId, VolumeId};
+use tenure_domain::kind::Counted;
 use tenure_domain::ledger::price::ClassPrice;
 use tenure_domain::meter::{Amounts, Meter, Of, Resource};
 use tenure_domain::schedule::fleet::{Inventory, NodeStatus};
@@ -21,7 +22,9 @@ use tenure_domain::tenancy::role::Role;
 use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
 use tenure_domain::tenancy::share::{Nominal, Share};
 use tenure_domain::time::Period;
+use tenure_domain::workload::Workload;
 use tenure_domain::workload::job::{PauseReason, Phase, StopReason};
+use tenure_domain::workload::picture::Rendering;
 use tenure_domain::workload::spec::{Demand, Isolation, JobSpec, Kind, Priority, Sku};
 use tenure_domain::workload::usage::Usage;
 use tenure_domain::{Actor, Event, Refusal, Wish};
@@ -301,6 +304,15 @@ impl Run {
         let run_time_s = chance.of(&[1, 60, 600, 3600, 86_400, 40 * 86_400]);
         let mut job = spec("job", demand, run_time_s);
         (job.sku, job.priority, job.kind) = (sku, chance.of(Priority::ALL), chance.of(Kind::ALL));
+        if chance.one_in(6) {
+            job.kind = Kind::Rendering;
+            job.workload = Some(Box::new(Workload::Rendering(Rendering {
+                frames: chance.of(&["1-10", "1-240x2", "7"]).parse().expect("frames"),
+                scene: None,
+                each_ms: None,
+                vram_mib: None,
+            })));
+        }
         (job.grace_s, job.max_attempts) = (chance.below(20) as u32, 1 + chance.below(4) as u32);
         if chance.one_in(50) {
             job.secrets = [("TOKEN".to_owned(), "n1".to_owned())].into();
@@ -372,12 +384,19 @@ impl Run {
         let chance = &mut self.chance;
         let mut quota = Amounts::default();
         for _ in 0..chance.below(4) {
-            let of = match chance.below(4) {
+            let of = match chance.below(5) {
                 0 => Of::Class(chance.of(&CLASSES).0.into()),
                 1 => Of::Sku(chance.of(&SKUS).into()),
+                2 => {
+                    let kind = Counted::groups(chance.of(Kind::ALL), None).next();
+                    kind.map_or(Of::All, Of::Kind)
+                }
                 _ => Of::All,
             };
-            let resource = chance.of(&Resource::ALL);
+            let resource = match of {
+                Of::Kind(_) => chance.of(&[Resource::Jobs, Resource::GpuMilli, Resource::VramMib]),
+                _ => chance.of(&Resource::ALL),
+            };
             let limit = match resource {
                 Resource::GpuMilli => chance.below(6000),
                 Resource::Slices | Resource::Jobs => chance.below(8),
@@ -386,7 +405,7 @@ impl Run {
                 Resource::MemoryMib => chance.below(8000),
                 Resource::VolumeMib => chance.below(4000),
             };
-            quota.0.insert(Meter { resource, of }, limit);
+            quota.set(Meter { resource, of }, limit);
         }
         quota
     }
@@ -414,8 +433,10 @@ impl Run {
             period: chance.of(&Period::ALL),
             class: chance.one_in(3).then(|| chance.of(&CLASSES).0.into()),
             sku: chance.one_in(6).then(|| chance.of(&SKUS).into()),
+            kind: chance.one_in(6).then(|| chance.of(Kind::ALL)),
             money_micros: chance.one_in(2).then(|| chance.below(60_000_000)),
             gpu_seconds: chance.one_in(2).then(|| chance.below(400_000)),
+            frames: None,
         });
         budgets.collect()
     }

@@ -356,7 +356,7 @@ impl Story {
             Event::JobPausing { job: id, reason } => format!("{kind} {}: {reason:?}", job(id)),
             Event::JobPaused { job: id } | Event::JobWanted { job: id } => format!("{kind} {}", job(id)),
             Event::JobKept { job: id, why } => format!("{kind} {}: {why}", job(id)),
-            Event::JobRequeued { job: id, why } => format!("{kind} {}: {why}", job(id)),
+            Event::JobRequeued { job: id, why, .. } => format!("{kind} {}: {why}", job(id)),
             Event::JobStopping { job: id, reason } => format!("{kind} {}: {reason:?}", job(id)),
             Event::JobPromised { promise } => {
                 let rooms = promise.rooms().map(|(node, slices)| {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{CANDIDATES, LOOKED_AT, across_tenants, bounds, running};
-use crate::decide::cannot_pause;
+use crate::decide::can_pause;
 use crate::id::{JobId, NodeId, TenantId};
 use crate::schedule::allocation::Allocation;
 use crate::schedule::fleet::Node;
@@ -131,14 +131,14 @@ pub(super) fn candidates<'a>(state: &'a State, ask: &Ask<'_>, pausing: bool, at:
     };
     let mut found = Candidates::default();
     let asked = asked(state, tenant, &evictor).take(CANDIDATES);
-    for job in asked.filter_map(|id| state.jobs.get(&id)) {
+    let across = across_tenants(state);
+    for (of, job) in asked.filter_map(|(of, id)| Some((of, state.jobs.get(&id)?))) {
         let Some((allocations, first)) = held(state, job) else {
             continue;
         };
-        let pauses = pausing && cannot_pause(state, job, first).is_none();
+        let pauses = pausing && can_pause(state, job, first);
         let owner = ScopeId::User(job.owner);
-        let own = state.tree.tenant_of(owner) == tenant || across_tenants(state);
-        let preempts = own && job.spec.priority < evictor.priority;
+        let preempts = (of == tenant || across) && job.spec.priority < evictor.priority;
         let mut candidate = Candidate {
             job,
             allocations,
@@ -217,7 +217,11 @@ fn held<'a>(state: &'a State, job: &'a Job) -> Option<(Vec<&'a Allocation>, &'a 
 }
 
 /// Whoever runs and could be behind the evictor, lowest priority first, last come first.
-fn asked(state: &State, tenant: Option<TenantId>, evictor: &Evictor) -> impl Iterator<Item = JobId> {
+fn asked(
+    state: &State,
+    tenant: Option<TenantId>,
+    evictor: &Evictor,
+) -> impl Iterator<Item = (Option<TenantId>, JobId)> {
     let (everybody, nominal, priority) = (across_tenants(state), evictor.nominal, evictor.priority);
     Priority::ALL
         .iter()
@@ -228,6 +232,6 @@ fn asked(state: &State, tenant: Option<TenantId>, evictor: &Evictor) -> impl Ite
                 .running
                 .iter()
                 .filter(move |((of, level), _)| *level == behind && (everybody || nominal || *of == tenant));
-            tenants.flat_map(|(_, jobs)| jobs.iter().rev().copied())
+            tenants.flat_map(|((of, _), jobs)| jobs.iter().rev().map(|job| (*of, *job)))
         })
 }

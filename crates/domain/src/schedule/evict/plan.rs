@@ -24,6 +24,9 @@ pub(in crate::schedule) struct Plan<'a> {
     pub admission: Admission,
 }
 
+/// What a plan costs: the highest priority it touches, what is lost, how many leave, where.
+type PlanCost = (Option<Priority>, u64, usize, Option<NodeId>);
+
 impl Plan<'_> {
     pub fn loss(&self) -> u64 {
         self.victims.iter().map(|victim| victim.loss).sum()
@@ -35,7 +38,7 @@ impl Plan<'_> {
     }
 
     /// Least first: nobody of a priority that need not be touched, then least lost, then fewest.
-    pub fn cost(&self) -> (Option<Priority>, u64, usize, Option<NodeId>) {
+    pub fn cost(&self) -> PlanCost {
         let priority = self.victims.iter().map(|victim| victim.job.spec.priority).max();
         let node = self.places.first().map(|place| place.node);
         (priority, self.loss(), self.victims.len(), node)
@@ -59,18 +62,95 @@ pub(super) fn plans<'a>(
     nodes.filter_map(move |node| plan(state, ask, needs, node, candidates, at))
 }
 
+/// The cheapest of these plans. Nodes where even the least that any plan there could cost is more than a plan already
+/// found are not tried: to try one costs as much as to place several jobs.
+pub(super) fn cheapest<'a>(
+    state: &'a State,
+    ask: &Ask<'_>,
+    needs: VolumeNeeds,
+    candidates: &'a Candidates<'a>,
+    at: Time,
+) -> Option<Plan<'a>> {
+    let nodes = promising(state, ask, candidates).into_iter();
+    let mut nodes: Vec<(PlanCost, NodeId)> = nodes
+        .map(|node| (at_least(state, ask, node, candidates), node))
+        .collect();
+    nodes.sort_unstable();
+    let mut best: Option<Plan<'a>> = None;
+    for (least, node) in nodes {
+        if best.as_ref().is_some_and(|best| best.cost() <= least) {
+            break;
+        }
+        let found = plan(state, ask, needs, node, candidates, at);
+        best = best.into_iter().chain(found).min_by_key(Plan::cost);
+    }
+    best
+}
+
+/// What no plan on this node can cost less than: by shares of GPUs alone, the cheapest of them taken, parts of jobs too.
+fn at_least(state: &State, ask: &Ask<'_>, node: NodeId, candidates: &Candidates<'_>) -> PlanCost {
+    let lacking = lacking_milli(state, ask, node);
+    // (priority, loss, what leaves the GPUs with it)
+    let mut rows: Vec<(Priority, u64, u64)> = candidates
+        .on(node)
+        .map(|candidate| {
+            let milli = candidate.milli_on(node);
+            (candidate.job.spec.priority, candidate.loss, milli)
+        })
+        .collect();
+    let mut left = lacking;
+    // By priority: how high one has to go.
+    rows.sort_unstable();
+    let enough = rows.iter().find(|(_, _, milli)| {
+        left = left.saturating_sub(*milli);
+        left == 0
+    });
+    let priority = enough.map(|(priority, ..)| *priority);
+    let smallest = rows.iter().map(|(_, loss, _)| *loss).min().unwrap_or(0);
+    // By loss for what it frees: how much is lost, the last one in part.
+    rows.retain(|(_, _, milli)| *milli > 0);
+    rows.sort_unstable_by(|a, b| {
+        let cross = |loss: u64, milli: u64| u128::from(loss) * u128::from(milli);
+        cross(a.1, b.2).cmp(&cross(b.1, a.2))
+    });
+    let (mut left, mut loss) = (lacking, 0_u64);
+    for (_, of_one, milli) in &rows {
+        let taken = left.min(*milli);
+        let part = u128::from(*of_one) * u128::from(taken) / u128::from(*milli);
+        loss = loss.saturating_add(u64::try_from(part).unwrap_or(u64::MAX));
+        left -= taken;
+    }
+    // By size: how few.
+    rows.sort_unstable_by_key(|(_, _, milli)| std::cmp::Reverse(*milli));
+    let (mut left, mut fewest) = (lacking, 0);
+    for (_, _, milli) in &rows {
+        if left == 0 {
+            break;
+        }
+        left = left.saturating_sub(*milli);
+        fewest += 1;
+    }
+    (priority, loss.max(smallest), fewest.max(1), Some(node))
+}
+
+/// What the node lacks for the job, in shares of the GPUs it takes.
+fn lacking_milli(state: &State, ask: &Ask<'_>, node: NodeId) -> u64 {
+    let demand = &ask.spec.demand;
+    let gpus = state.fleet.node(node).into_iter().flat_map(|node| &node.gpus);
+    let gpus = gpus.filter(|gpu| demand.takes(&gpu.facts.class, &gpu.facts.model));
+    let free: u64 = gpus.map(|gpu| 1000 - u64::from(gpu.used_permille)).sum();
+    demand.gpu_milli().saturating_sub(free)
+}
+
 /// The nodes where the least seems to be lost, by shares of GPUs alone.
 fn promising(state: &State, ask: &Ask<'_>, candidates: &Candidates<'_>) -> Vec<NodeId> {
-    let demand = &ask.spec.demand;
     let mut nodes: Vec<(Option<Priority>, u64, NodeId)> = Vec::new();
     for id in candidates.nodes() {
-        let Some(node) = state.fleet.node(id).filter(|node| node.status == NodeStatus::Up) else {
+        let node = state.fleet.node(id);
+        if node.is_none_or(|node| node.status != NodeStatus::Up) {
             continue;
-        };
-        let gpus = node.gpus.iter();
-        let gpus = gpus.filter(|gpu| demand.takes(&gpu.facts.class, &gpu.facts.model));
-        let free: u64 = gpus.map(|gpu| 1000 - u64::from(gpu.used_permille)).sum();
-        let mut lacking = demand.gpu_milli().saturating_sub(free);
+        }
+        let mut lacking = lacking_milli(state, ask, id);
         let (mut loss, mut priority) = (0_u64, None);
         for candidate in candidates.on(id) {
             loss = loss.saturating_add(candidate.loss);
@@ -97,27 +177,39 @@ fn plan<'a>(
     at: Time,
 ) -> Option<Plan<'a>> {
     let fits = |gone: &[&Candidate<'_>]| fits(state, ask, needs, node, gone, at);
-    let by_cost: Vec<&Candidate<'_>> = candidates.on(node).collect();
-    fits(&by_cost)?;
-    let mut by_gpu = by_cost.clone();
-    by_gpu.sort_by_key(|candidate| {
-        let slices = candidate.on(node).flat_map(|allocation| &allocation.slices);
-        slices
-            .map(|slice| (clearing(&by_cost, slice.gpu), slice.gpu))
-            .min()
-    });
-    let plans = [by_cost, by_gpu].into_iter().filter_map(|order| {
-        let enough = (1..=order.len()).find(|&n| fits(&order[..n]).is_some())?;
+    let take = |order: &[&'a Candidate<'a>]| {
+        let first = fits(order.get(..1)?).map(|found| (1, found));
+        let enough = first.or_else(|| {
+            // Where it fits with nobody there, it may with fewer gone.
+            fits(order)?;
+            (2..=order.len()).find_map(|n| Some((n, fits(&order[..n])?)))
+        });
+        let (enough, mut found) = enough?;
         let mut victims = order[..enough].to_vec();
-        spare_needless(&mut victims, |left| fits(left).is_some());
-        let (places, admission) = fits(&victims)?;
+        spare_needless(&mut victims, |left| fits(left).map(|fits| found = fits).is_some());
+        let (places, admission) = found;
         Some(Plan {
             victims,
             places,
             admission,
         })
+    };
+    let by_cost: Vec<&Candidate<'_>> = candidates.on(node).collect();
+    let plan = take(&by_cost)?;
+    if plan.cost() == at_least(state, ask, node, candidates) {
+        return Some(plan);
+    }
+    let mut by_gpu = by_cost.clone();
+    by_gpu.sort_by_cached_key(|candidate| {
+        let slices = candidate.on(node).flat_map(|allocation| &allocation.slices);
+        slices
+            .map(|slice| (clearing(&by_cost, slice.gpu), slice.gpu))
+            .min()
     });
-    plans.min_by_key(Plan::cost)
+    [Some(plan), take(&by_gpu)]
+        .into_iter()
+        .flatten()
+        .min_by_key(Plan::cost)
 }
 
 /// What is lost if every candidate leaves this GPU.
@@ -130,7 +222,7 @@ fn clearing(candidates: &[&Candidate<'_>], gpu: GpuId) -> u64 {
 }
 
 /// Lets go of whoever is not needed, dearest first.
-fn spare_needless(victims: &mut Vec<&Candidate<'_>>, enough: impl Fn(&[&Candidate<'_>]) -> bool) {
+fn spare_needless(victims: &mut Vec<&Candidate<'_>>, mut enough: impl FnMut(&[&Candidate<'_>]) -> bool) {
     let mut dearest: Vec<(Priority, u64, JobId)> = victims
         .iter()
         .map(|victim| (victim.job.spec.priority, victim.loss, victim.job.id))

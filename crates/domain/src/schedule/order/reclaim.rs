@@ -69,8 +69,8 @@ impl Reclaim {
 
     /// Whether the job runs, on this node, on what its scope borrows from one of ours.
     pub fn lent_to(&mut self, state: &State, job: &Job, node: NodeId) -> Option<Lent> {
-        let class = job.admission.as_ref()?.hold.class.as_ref()?;
-        if !self.classes.contains(class) {
+        let class = job.admission.as_ref()?.hold.class.as_deref()?;
+        if !self.classes.iter().any(|known| **known == *class) {
             return None;
         }
         let mut parted = None;
@@ -84,7 +84,7 @@ impl Reclaim {
         })?;
         let (scope, ours) = (parted?, self.chain[common.checked_sub(1)?]);
         state.tree.get(ours)?.share.nominal.get(class)?;
-        let of = (scope.id, class.clone());
+        let of = (scope.id, Box::from(class));
         let borrowed_milli = *self.borrowed_milli.entry(of.clone()).or_insert_with(|| {
             let used = |scope: &_| {
                 calendar::used(state, scope, self.job)

@@ -419,7 +419,7 @@ fn one_policy(state: &State, user: UserId) -> ScopeId {
 fn one_limit(state: &State, user: UserId) -> ScopeId {
     lowest(state, user, |scope| {
         scope.suspended
-            || !scope.quota.0.is_empty()
+            || !scope.quota.is_empty()
             || !scope.budgets.is_empty()
             || !scope.share.nominal.is_empty()
             || scope.policy != Policy::default()

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use super::company::Companies;
 use super::member::in_part;
 use super::{Place, Search, on_cpu};
 use crate::id::NodeId;
@@ -131,7 +132,7 @@ const LOOK_MAX: usize = 256;
 
 /// Places for `wanted` members, or all there are, on as few of the nodes as hold them; the last of them holds as few
 /// more as it can.
-fn fewest(mut nodes: Vec<Vec<Place>>, wanted: usize) -> Vec<Place> {
+pub(super) fn fewest(mut nodes: Vec<Vec<Place>>, wanted: usize) -> Vec<Place> {
     // Sorting is stable, so of equal nodes the better one goes first.
     nodes.sort_by_key(|places| Reverse(places.len()));
     let mut chosen = Vec::new();
@@ -151,7 +152,7 @@ fn fewest(mut nodes: Vec<Vec<Place>>, wanted: usize) -> Vec<Place> {
 }
 
 /// The fabric block of a node; nodes that told none have none in common.
-type Block = Option<Box<str>>;
+pub(super) type Block = Option<Box<str>>;
 
 impl Search<'_> {
     /// Places for all members on as few nodes as hold them, and whether those have a block in common; or for how many
@@ -162,6 +163,9 @@ impl Search<'_> {
         given: &[Box<str>],
         members: usize,
     ) -> Result<(Vec<Place>, bool), usize> {
+        if !index.board.is_flat() {
+            return self.gang_in_blocks(index, given, members);
+        }
         let mut blocks: BTreeMap<Block, Vec<Vec<Place>>> = BTreeMap::new();
         let mut looked = 0;
         for shape in self.shapes(index, given) {
@@ -176,7 +180,16 @@ impl Search<'_> {
                 if shape.gpus == 0 && seat.first != 0 {
                     continue;
                 }
-                let here = self.stack(board, row, seat, node, &shape, given, members);
+                let here = self.stack(
+                    board,
+                    row,
+                    seat,
+                    node,
+                    &shape,
+                    given,
+                    members,
+                    &mut index.companies,
+                );
                 match here.len() {
                     0 => continue,
                     all if all == members => return Ok((here, true)),
@@ -231,7 +244,7 @@ impl Search<'_> {
 
     /// Members on one row, each on what those before it left.
     #[expect(clippy::too_many_arguments, reason = "one call, and each is another thing")]
-    fn stack(
+    pub(super) fn stack(
         &self,
         board: &Board,
         row: usize,
@@ -240,6 +253,7 @@ impl Search<'_> {
         shape: &Shape,
         given: &[Box<str>],
         members: usize,
+        companies: &mut Companies,
     ) -> Vec<Place> {
         let mut places = Vec::new();
         let promised = self.promised.contains_key(&node.id);
@@ -253,7 +267,7 @@ impl Search<'_> {
         if shape.gpus == 0 {
             return self.if_enough(vec![on_cpu(node); most], members);
         }
-        let Some(mut bank) = self.bank(board, row, seat, node, given) else {
+        let Some(mut bank) = self.bank(board, row, seat, node, given, companies) else {
             return places;
         };
         while places.len() < most
@@ -268,7 +282,7 @@ impl Search<'_> {
 
     /// Members on a node that is not on the board, each on what those before it left. No two share a GPU that is cut:
     /// what the first would make of it is known only when it is given.
-    fn stack_odd(&self, node: &Node, given: &[Box<str>], members: usize) -> Vec<Place> {
+    pub(super) fn stack_odd(&self, node: &Node, given: &[Box<str>], members: usize) -> Vec<Place> {
         let mut places: Vec<Place> = Vec::new();
         let mut left = node.clone();
         while places.len() < members {
