@@ -101,7 +101,7 @@ fn nothing_is_held(setting: &Setting) {
     let state = &setting.world.state;
     assert_eq!(state.fleet.allocations().count(), 0);
     let used = &state.tree.get(setting.acme).expect("acme").used;
-    assert!(used.0.values().all(|n| *n == 0), "{used:?}");
+    assert!(used.iter().all(|(_, n)| n == 0), "{used:?}");
 }
 
 #[test]

@@ -172,7 +172,7 @@ fn scopes_count_what_is_below(state: &State) {
         let mut next = Some(volume.scope);
         while let Some(scope) = next {
             let sums = used.entry(scope).or_default();
-            *sums.0.entry("volume_mib".parse().expect("a meter")).or_default() += volume.size_mib;
+            sums.add(&[("volume_mib".parse().expect("a meter"), volume.size_mib)].into());
             next = state.tree.get(scope).expect("a living scope").parent;
         }
     }

@@ -193,7 +193,6 @@ impl Story {
         let place = self.world.state.tree.get(scope).expect("a scope").clone();
         let used: Vec<String> = place
             .used
-            .0
             .iter()
             .map(|(meter, n)| format!("{meter} {n}"))
             .collect();

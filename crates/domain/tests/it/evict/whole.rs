@@ -118,21 +118,21 @@ fn a_gang_is_as_dear_as_all_its_members() {
 
 #[test]
 fn nobody_leaves_for_a_gang_who_is_not_needed() {
-    let (mut story, _, ada) = setting(&["alpha", "beta"], &GUARDED);
+    let (mut story, _, ada) = setting(&["alpha", "beta", "gamma"], &GUARDED);
+    let stays = || ranked(Priority::High, spec("stays", whole(1), 7200));
     let pair = run(&mut story, ada, low("pair", whole(2)));
-    let stays = ranked(Priority::High, spec("stays", whole(1), 7200));
-    run(&mut story, ada, stays);
+    run(&mut story, ada, stays());
+    let filler = run(&mut story, ada, stays());
+    run(&mut story, ada, stays());
+    story.exit(filler, 1);
     story.world.pass_s(300);
     run(&mut story, ada, low("cheap", whole(1)));
     story.world.pass_s(400);
+    // One GPU is free, the cheaper job would make it two of three; with the pair gone it is of no use.
     let train = story
-        .submit(ada, high("train", gang(2, whole(1))))
+        .submit(ada, high("train", gang(3, whole(1))))
         .expect("taken");
-    assert_eq!(
-        victims(&story, train),
-        [pair],
-        "with it gone the cheaper one is of no use"
-    );
+    assert_eq!(victims(&story, train), [pair]);
 }
 
 #[test]
@@ -197,9 +197,14 @@ fn nobody_leaves_for_a_gang_that_would_not_fit() {
         [],
         "one node of the two is all there could be"
     );
-    story.world.quota(acme, &[("gpu_milli", 4000)]);
     let four = story.submit(ada, high("four", gang(4, whole(1)))).expect("taken");
-    assert_eq!(victims(&story, four), []);
+    assert_eq!(victims(&story, four), [], "one of them stays");
+    story.world.quota(acme, &[("gpu_milli", 3000)]);
+    let beyond = story
+        .submit(ada, high("beyond", gang(3, whole(1))))
+        .expect("taken");
+    assert_eq!(victims(&story, beyond), [], "there would be room and no quota");
+    story.world.quota(acme, &[("gpu_milli", 4000)]);
     let three = story
         .submit(ada, high("three", gang(3, whole(1))))
         .expect("taken");
@@ -210,23 +215,26 @@ fn nobody_leaves_for_a_gang_that_would_not_fit() {
     );
 }
 
-/// Quota is what lacks: who holds it leaves, wherever it is, and room is left alone.
+/// Quota is what lacks: who holds it leaves, wherever it is.
 #[test]
 fn a_gang_has_those_leave_who_hold_the_quota() {
     let (mut story, acme, ada) = setting(&["alpha", "beta", "gamma"], &GUARDED);
-    story.world.quota(acme, &[("gpu_milli", 4000)]);
+    story.world.quota(acme, &[("gpu_milli", 5000)]);
     let first = run(&mut story, ada, low("first", whole(1)));
     story.world.pass_s(100);
     let second = run(&mut story, ada, low("second", whole(1)));
     story.world.pass_s(600);
     let train = story
-        .submit(ada, high("train", gang(3, whole(1))))
+        .submit(ada, high("train", gang(2, whole(2))))
         .expect("taken");
     assert_eq!(
         victims(&story, train),
         [second],
         "one GPU of quota lacks, and it lost least"
     );
+    let (_, node) = story.world.allocation(second).expect("it leaves");
+    let promise = story.world.state.calendar.of(train).expect("promised");
+    assert!(!promise.is_on(node), "the room was there");
     story.world.pass_s(5);
     story.schedule();
     assert_eq!(phase(&story, train), Phase::Queued);
