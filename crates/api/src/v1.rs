@@ -7,6 +7,7 @@ pub mod access;
 pub mod audit;
 pub mod cost;
 pub mod event;
+pub mod fit;
 pub mod gpu;
 pub mod job;
 pub mod journal;

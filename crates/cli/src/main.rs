@@ -19,6 +19,7 @@ mod demand;
 mod doctor;
 mod event;
 mod exec;
+mod fit;
 mod follow;
 mod gpu;
 mod input;
@@ -57,6 +58,7 @@ mod units;
 mod up;
 mod volume;
 mod whoami;
+mod workload;
 
 use std::process::ExitCode;
 

@@ -2,6 +2,7 @@
 
 mod audit;
 mod fleet;
+mod grow;
 mod job;
 mod member;
 mod pause;

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::kind::Counted;
+
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Resource {
@@ -60,21 +62,31 @@ impl FromStr for Resource {
     }
 }
 
-/// Which part of the whole is counted: everything, one GPU class, or one SKU.
+/// Which part of the whole is counted: everything, one GPU class, one SKU, or one kind of work.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Of {
     All,
     Class(Arc<str>),
     Sku(Arc<str>),
+    Kind(Counted),
 }
 
 impl Of {
+    /// Kinds are counted by what people limit them by, so that jobs cost no more to admit than they must.
+    pub(crate) fn counts(&self, resource: Resource) -> bool {
+        let by_kind = matches!(resource, Resource::Jobs | Resource::GpuMilli | Resource::VramMib);
+        by_kind || !matches!(self, Of::Kind(_))
+    }
+
     pub(crate) fn parse(text: &str) -> Result<Of, String> {
+        if let Some(kind) = text.strip_prefix("kind:") {
+            return kind.parse().map(Of::Kind);
+        }
         let (of, name): (fn(Arc<str>) -> Of, &str) =
             match (text.strip_prefix("class:"), text.strip_prefix("sku:")) {
                 (Some(name), _) => (Of::Class, name),
                 (_, Some(name)) => (Of::Sku, name),
-                _ => return Err(format!("'{text}' is neither class:NAME nor sku:NAME")),
+                _ => return Err(format!("'{text}' is neither class:NAME, sku:NAME nor kind:NAME")),
             };
         crate::name::check(name, "").map_err(|refusal| refusal.sentence.into_owned())?;
         Ok(of(name.into()))
@@ -87,6 +99,7 @@ impl fmt::Display for Of {
             Of::All => Ok(()),
             Of::Class(name) => write!(f, "class:{name}"),
             Of::Sku(name) => write!(f, "sku:{name}"),
+            Of::Kind(kind) => write!(f, "kind:{kind}"),
         }
     }
 }
@@ -122,10 +135,13 @@ impl FromStr for Meter {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('@') {
             None => Ok(Meter::all(text.parse()?)),
-            Some((resource, of)) => Ok(Meter {
-                resource: resource.parse()?,
-                of: Of::parse(of)?,
-            }),
+            Some((resource, of)) => {
+                let (resource, of): (Resource, Of) = (resource.parse()?, Of::parse(of)?);
+                if !of.counts(resource) {
+                    return Err("kinds are counted by jobs, gpu_milli and vram_mib".into());
+                }
+                Ok(Meter { resource, of })
+            }
         }
     }
 }
@@ -301,7 +317,13 @@ mod tests {
 
     #[test]
     fn meters_read_as_they_are_written() {
-        for text in ["gpu_milli", "vram_mib@class:H100", "jobs@sku:large"] {
+        for text in [
+            "gpu_milli",
+            "vram_mib@class:H100",
+            "jobs@sku:large",
+            "jobs@kind:inference:13b",
+            "gpu_milli@kind:rendering",
+        ] {
             assert_eq!(text.parse::<Meter>().unwrap().to_string(), text);
         }
         for bad in [
@@ -309,6 +331,9 @@ mod tests {
             "vram_mib@H100",
             "vram_mib@class:",
             "vram_mib@class:a b",
+            "jobs@kind:batch",
+            "slices@kind:video",
+            "jobs@kind:",
             "@",
             "",
         ] {

@@ -4,6 +4,7 @@
 pub mod access;
 pub mod cost;
 pub mod event;
+pub mod fit;
 pub mod gpu;
 pub mod job;
 pub mod journal;
@@ -64,6 +65,7 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(volume::grow_volume))
         .routes(routes!(job::jobs, job::submit_job))
         .routes(routes!(job::plan::plan_job))
+        .routes(routes!(fit::fit_workload))
         .routes(routes!(job::job))
         .routes(routes!(job::stop_job))
         .routes(routes!(job::pause::pause_job))

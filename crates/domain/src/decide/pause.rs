@@ -102,7 +102,7 @@ impl Case<'_> {
             why: sentence(why),
         }];
         // Others count on its room: what cannot be set aside leaves with its grace.
-        let mut promises = self.state.calendar.on(allocation.node);
+        let mut promises = self.state.calendar.iter();
         if job.phase == Phase::Pausing && promises.any(|promise| promise.victims.contains(&job.id)) {
             events.push(Event::JobStopping {
                 job: job.id,

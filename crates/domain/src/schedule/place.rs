@@ -33,7 +33,8 @@ use crate::workload::spec::{Demand, Isolation, JobSpec};
 pub use again::has_room_again;
 pub use explain::{explain, refuse_beyond_fleet};
 pub(crate) use fit::vram_wanted;
-pub use gang::gang_places;
+pub use gang::{Members, gang_classes, gang_places, gang_room};
+pub(super) use member::seats;
 use wall::Wall;
 
 /// So many places that are nearly as good are looked at for one that has the job's image, or quieter neighbours.
@@ -62,6 +63,18 @@ impl Place {
             _ => Cow::Borrowed(asked),
         }
     }
+}
+
+/// The job as it is counted and charged at these places, one for each member, and the VRAM of all of them. Members are
+/// counted alike; where parts of several sizes were given, as the largest.
+pub(super) fn given<'a>(places: &[Place], asked: &'a JobSpec) -> (Cow<'a, JobSpec>, u64) {
+    let slices = places.iter().flat_map(|place| &place.slices);
+    let share = |place: &&Place| place.slices.iter().map(|slice| slice.compute_permille).max();
+    let largest = places.iter().max_by_key(share);
+    (
+        largest.map_or(Cow::Borrowed(asked), |place| place.spec(asked)),
+        slices.map(|slice| slice.vram_mib).sum(),
+    )
 }
 
 /// Every place the job could go now, one for each GPU class, best first; or why there is none.

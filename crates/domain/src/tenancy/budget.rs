@@ -1,8 +1,9 @@
-//! Budgets: how much in total, of money and of GPU time, per period. What is held for running jobs counts
+//! Budgets: how much in total, of money, of GPU time and of frames, per period. What is held for running jobs counts
 //! as gone until it is settled, so a budget is never passed.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::kind::{Counted, Kind};
 use crate::meter::Of;
 use crate::money::Micros;
 use crate::time::{Period, Time};
@@ -21,18 +22,25 @@ pub struct Budget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub sku: Option<Box<str>>,
+    /// Counts only jobs of this kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub money_micros: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_seconds: Option<u64>,
+    /// Frames of pictures and clips: those of jobs that succeeded, and of jobs that run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<u64>,
 }
 
 impl Budget {
     pub fn of(&self) -> Of {
-        match (&self.class, &self.sku) {
-            (Some(class), _) => Of::Class(class.as_ref().into()),
-            (None, Some(sku)) => Of::Sku(sku.as_ref().into()),
-            (None, None) => Of::All,
+        match (&self.class, &self.sku, self.whole_kind()) {
+            (Some(class), ..) => Of::Class(class.as_ref().into()),
+            (None, Some(sku), _) => Of::Sku(sku.as_ref().into()),
+            (None, None, Some(kind)) => Of::Kind(kind),
+            (None, None, None) => Of::All,
         }
     }
 
@@ -40,18 +48,30 @@ impl Budget {
         match (&self.class, &self.sku, of) {
             (Some(class), _, Of::Class(name)) => **class == **name,
             (None, Some(sku), Of::Sku(name)) => **sku == **name,
-            (None, None, Of::All) => true,
+            (None, None, Of::Kind(kind)) => self.whole_kind() == Some(*kind),
+            (None, None, Of::All) => self.whole_kind().is_none(),
             _ => false,
         }
     }
+
+    fn whole_kind(&self) -> Option<Counted> {
+        self.kind.and_then(|kind| Counted::groups(kind, None).next())
+    }
 }
 
-/// Money and GPU time together: what a job is expected to take, or took.
+/// Money, GPU time and frames together: what a job is expected to take, or took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cost {
     pub money: Micros,
     /// GPU-milliseconds: time times compute share.
     pub gpu_ms: u64,
+    /// Frames of a job count whole, when it has succeeded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub frames: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Spent and held in one period.
@@ -127,6 +147,7 @@ impl Spending {
         self.change(ofs, at, |spend| {
             spend.held.money.0 += cost.money.0;
             spend.held.gpu_ms += cost.gpu_ms;
+            spend.held.frames += cost.frames;
         });
     }
 
@@ -138,6 +159,11 @@ impl Spending {
                 .gpu_ms
                 .checked_sub(cost.gpu_ms)
                 .expect("INVARIANT: released was held");
+            spend.held.frames = spend
+                .held
+                .frames
+                .checked_sub(cost.frames)
+                .expect("INVARIANT: released was held");
             assert!(spend.held.money.0 >= 0, "INVARIANT: released was held");
         });
     }
@@ -148,6 +174,7 @@ impl Spending {
         self.change(ofs, at, |spend| {
             spend.spent.money.0 += cost.money.0;
             spend.spent.gpu_ms += cost.gpu_ms;
+            spend.spent.frames = spend.spent.frames.saturating_add(cost.frames);
         });
     }
 
@@ -160,6 +187,7 @@ impl Spending {
             for (ours, theirs) in self.0[place].1.iter_mut().zip(theirs) {
                 ours.held.money.0 -= theirs.held.money.0;
                 ours.held.gpu_ms -= theirs.held.gpu_ms;
+                ours.held.frames -= theirs.held.frames;
             }
         }
     }
@@ -171,6 +199,7 @@ impl Spending {
             for (ours, theirs) in self.of(of, starts).iter_mut().zip(theirs) {
                 ours.held.money.0 += theirs.held.money.0;
                 ours.held.gpu_ms += theirs.held.gpu_ms;
+                ours.held.frames += theirs.held.frames;
             }
         }
     }
@@ -213,8 +242,10 @@ impl<'de> Deserialize<'de> for Spending {
 pub struct OverBudget {
     pub budget: Budget,
     pub spend: Spend,
-    /// Money does not fit; otherwise GPU time.
+    /// Money does not fit; otherwise GPU time or frames.
     pub by_money: bool,
+    /// Frames do not fit, and nothing else.
+    pub by_frames: bool,
     /// Even with everything held given back it would not fit within this period.
     pub for_this_period: bool,
     /// It would not fit an untouched budget.
@@ -239,20 +270,25 @@ pub fn first_exceeded(
             let gpu_limit = budget.gpu_seconds.map_or(u64::MAX, |s| s.saturating_mul(1000));
             let spent = u64::try_from(spend.spent.money.0).unwrap_or(0);
             let held = u64::try_from(spend.held.money.0).unwrap_or(0);
-            let over = |money_base: u64, gpu_base: u64| {
-                (money > 0 && money_base.saturating_add(money) > money_limit)
-                    || (cost.gpu_ms > 0 && gpu_base.saturating_add(cost.gpu_ms) > gpu_limit)
+            let frames_limit = budget.frames.unwrap_or(u64::MAX);
+            let time_over = |base: u64| cost.gpu_ms > 0 && base.saturating_add(cost.gpu_ms) > gpu_limit;
+            let money_over = |base: u64| money > 0 && base.saturating_add(money) > money_limit;
+            let frames_over = |base: u64| cost.frames > 0 && base.saturating_add(cost.frames) > frames_limit;
+            let over = |money: u64, gpu_ms: u64, frames: u64| {
+                money_over(money) || time_over(gpu_ms) || frames_over(frames)
             };
-            over(
+            let gone = (
                 spent.saturating_add(held),
                 spend.spent.gpu_ms.saturating_add(spend.held.gpu_ms),
-            )
-            .then(|| OverBudget {
+                spend.spent.frames.saturating_add(spend.held.frames),
+            );
+            over(gone.0, gone.1, gone.2).then(|| OverBudget {
                 budget: budget.clone(),
                 spend,
-                by_money: money > 0 && spent.saturating_add(held).saturating_add(money) > money_limit,
-                for_this_period: over(spent, spend.spent.gpu_ms),
-                for_ever: over(0, 0),
+                by_money: money_over(gone.0),
+                by_frames: !money_over(gone.0) && !time_over(gone.1),
+                for_this_period: over(spent, spend.spent.gpu_ms, spend.spent.frames),
+                for_ever: over(0, 0, 0),
             })
         })
 }
@@ -267,6 +303,7 @@ mod tests {
         Cost {
             money: Micros(money),
             gpu_ms,
+            frames: 0,
         }
     }
 
@@ -279,8 +316,10 @@ mod tests {
             period,
             class: None,
             sku: None,
+            kind: None,
             money_micros: Some(limit),
             gpu_seconds: None,
+            frames: None,
         }]
     }
 
@@ -373,8 +412,10 @@ mod tests {
                 period: Period::Day,
                 class: Some(name.into()),
                 sku: None,
+                kind: None,
                 money_micros: Some(0),
                 gpu_seconds: Some(1),
+                frames: None,
             }]
         };
         let ofs = [Of::All, Of::Class("H100".into())];

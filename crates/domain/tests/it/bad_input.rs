@@ -488,7 +488,9 @@ fn budgets_and_policies_that_say_nothing_are_refused() {
         class: None,
         sku: None,
         money_micros: Some(1),
+        kind: None,
         gpu_seconds: None,
+        frames: None,
     };
     let rows: Vec<(&str, Vec<Budget>)> = vec![
         (

@@ -3,6 +3,7 @@
 mod audit;
 mod bad_input;
 mod chance;
+mod estimate;
 mod evict;
 mod fair;
 mod gang;
@@ -22,4 +23,5 @@ mod share;
 mod story;
 mod usage;
 mod volume;
+mod workload;
 mod world;

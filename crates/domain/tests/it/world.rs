@@ -72,6 +72,8 @@ pub fn inventory(cpu_milli: u32, memory_mib: u64, gpus: Vec<GpuFacts>) -> Invent
 pub fn spec(name: &str, demand: Demand, run_time_s: u64) -> JobSpec {
     JobSpec {
         name: name.into(),
+        workload: None,
+        grow: false,
         kind: Default::default(),
         priority: Default::default(),
         command: vec!["/bin/true".into()],

@@ -245,6 +245,7 @@ fn frees_or_allows(event: &Event) -> bool {
         event,
         Event::JobEnded { .. }
             | Event::JobRequeued { .. }
+            | Event::MemberEnded { .. }
             | Event::JobPaused { .. }
             | Event::PromiseWithdrawn { .. }
             | Event::QuotaSet { .. }

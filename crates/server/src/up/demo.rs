@@ -89,7 +89,9 @@ impl Maker<'_> {
             class: None,
             sku: None,
             money_micros: Some(50_000_000),
+            kind: None,
             gpu_seconds: None,
+            frames: None,
         };
         self.wish(Wish::SetBudgets {
             scope: globex,

@@ -5,6 +5,7 @@ mod bad_input;
 mod error_page;
 mod etag;
 mod event;
+mod fit;
 mod gang;
 mod gpu;
 mod idempotency;

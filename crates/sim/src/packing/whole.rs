@@ -136,7 +136,9 @@ impl Cell {
                 class: None,
                 sku: None,
                 money_micros: Some(1 << 60),
+                kind: None,
                 gpu_seconds: None,
+                frames: None,
             }],
             revision: None,
         });

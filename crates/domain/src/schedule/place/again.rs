@@ -37,7 +37,7 @@ pub fn has_room_again<'a>(
             .hint("it resumes when the GPU is back in service; or stop it and submit it anew"));
         };
         let mut promises = against(state, node.id, stay);
-        if let Some(to) = promises.find(|promise| promise.slices.iter().any(|kept| kept.gpu == gpu.id)) {
+        if let Some(to) = promises.find(|promise| promise.keeps(gpu.id)) {
             return Err(Refusal::new(
                 Code::Promised,
                 format!(

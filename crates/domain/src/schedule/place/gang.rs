@@ -5,14 +5,16 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::company::Companies;
 use super::member::in_part;
 use super::{Place, Search, on_cpu};
+use crate::id::NodeId;
 use crate::refusal::Refusal;
 use crate::schedule::board::Board;
 use crate::schedule::board::shape::Shape;
-use crate::schedule::calendar::Promised;
+use crate::schedule::calendar::{Promise, Promised};
 use crate::schedule::fleet::Node;
 use crate::schedule::index::{Memo, Seat};
 use crate::schedule::volume::VolumeNeeds;
@@ -55,6 +57,74 @@ pub fn gang_places(
         let for_volumes = volumes.explain(state);
         for_volumes.unwrap_or_else(|| in_part(state, &spec.demand, members, most))
     })
+}
+
+/// For how many members of what the spec demands, on GPUs of one class, there is room now.
+pub fn gang_room(
+    state: &State,
+    owner: ScopeId,
+    spec: &JobSpec,
+    volumes: VolumeNeeds,
+    promised: &Promised,
+) -> usize {
+    let mut search = Search::new(state, owner, spec, volumes, promised);
+    search.wall.vram_mib_at_most /= u64::from(spec.demand.nodes.max(1));
+    let wanted = spec.demand.nodes as usize;
+    let found = search.gang(&mut state.fleet.index(), &[], wanted);
+    found.map_or_else(|fewer| fewer, |_| wanted)
+}
+
+/// The classes of GPUs that all members could have, each on its own: the spec with each, or as it is where it says which.
+pub fn gang_classes(state: &State, spec: &JobSpec) -> Vec<JobSpec> {
+    if spec.demand.gpus == 0 || spec.demand.class.is_some() {
+        return vec![spec.clone()];
+    }
+    let index = state.fleet.index();
+    let of = |class: &Box<str>| {
+        let mut spec = spec.clone();
+        spec.demand.class = Some(class.clone());
+        spec
+    };
+    index.classes().keys().map(of).collect()
+}
+
+static NO_PROMISES: Promised = Promised::new();
+
+/// A gang that looks at nodes one by one, as they are or as they might be.
+pub struct Members<'a>(Search<'a>);
+
+impl<'a> Members<'a> {
+    /// INVARIANT: a spec with GPUs names their class, or is asked about rooms of one, so that members are alike.
+    pub fn of(state: &'a State, owner: ScopeId, spec: &'a JobSpec, volumes: VolumeNeeds) -> Members<'a> {
+        let mut search = Search::new(state, owner, spec, volumes, &NO_PROMISES);
+        search.wall.vram_mib_at_most /= u64::from(spec.demand.nodes.max(1));
+        Members(search)
+    }
+
+    /// Places for as many members as the node holds.
+    pub fn on(&self, node: &Node) -> Vec<Place> {
+        self.0.stack_odd(node, &[], self.0.demand.nodes as usize)
+    }
+
+    /// Places for all members in the rooms of a promise, each on the GPUs kept for it; none if one of them does not fit.
+    pub fn in_rooms(&self, promise: &Promise, promised: &Promised) -> Option<Vec<Place>> {
+        let mut nodes: BTreeMap<NodeId, Node> = BTreeMap::new();
+        let mut places = Vec::new();
+        for (id, slices) in promise.rooms() {
+            if let Entry::Vacant(entry) = nodes.entry(id) {
+                let node = promised.get(&id).or_else(|| self.0.state.fleet.node(id))?;
+                entry.insert(node.clone());
+            }
+            let left = nodes.get_mut(&id)?;
+            let mut open = left.clone();
+            open.gpus
+                .retain(|gpu| slices.iter().any(|slice| slice.gpu == gpu.id));
+            let place = self.0.tightest([&open].into_iter(), &[])?;
+            self.0.take(left, &place);
+            places.push(place);
+        }
+        (places.len() == self.0.demand.nodes as usize).then_some(places)
+    }
 }
 
 /// So many nodes are looked at for a gang on few of them, once there is room for it.
@@ -219,20 +289,25 @@ impl Search<'_> {
             let Some(place) = self.tightest([&left].into_iter(), given) else {
                 break;
             };
-            left.used_cpu_milli += self.demand.cpu_milli;
-            left.used_memory_mib += self.demand.memory_mib;
-            for slice in &place.slices {
-                let at = left.gpus.iter().position(|gpu| gpu.id == slice.gpu);
-                let at = at.expect("INVARIANT: places are on GPUs of their node");
-                if slice.part.is_some() {
-                    left.gpus.remove(at);
-                } else {
-                    left.gpus[at].used_vram_mib += slice.vram_mib;
-                    left.gpus[at].used_permille += u32::from(slice.compute_permille);
-                }
-            }
+            self.take(&mut left, &place);
             places.push(place);
         }
         self.if_enough(places, members)
+    }
+
+    /// Takes what a member gets off what is left of its node.
+    fn take(&self, left: &mut Node, place: &Place) {
+        left.used_cpu_milli += self.demand.cpu_milli;
+        left.used_memory_mib += self.demand.memory_mib;
+        for slice in &place.slices {
+            let at = left.gpus.iter().position(|gpu| gpu.id == slice.gpu);
+            let at = at.expect("INVARIANT: places are on GPUs of their node");
+            if slice.part.is_some() {
+                left.gpus.remove(at);
+            } else {
+                left.gpus[at].used_vram_mib += slice.vram_mib;
+                left.gpus[at].used_permille += u32::from(slice.compute_permille);
+            }
+        }
     }
 }
