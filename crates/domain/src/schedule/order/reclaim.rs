@@ -99,7 +99,7 @@ impl Reclaim {
             .or_insert(borrowed_milli);
         (*left > 0).then(|| Lent {
             scope: scope.id,
-            class: class.clone(),
+            class: class.into(),
             borrowed_milli,
         })
     }
