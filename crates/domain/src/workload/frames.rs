@@ -31,7 +31,7 @@ fn bad<T>(why: impl Into<String>) -> Result<T, BadFrames> {
     Err(BadFrames(why.into()))
 }
 
-/// From `first` to `last`, every `step`-th. INVARIANT: `first <= last`, `step >= 1`.
+/// From `first` to `last`, every `step`-th. INVARIANT: `first <= last`, `step >= 1`, and one frame alone has a step of 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Range {
     first: u32,
@@ -40,6 +40,11 @@ struct Range {
 }
 
 impl Range {
+    fn new(first: u32, last: u32, step: u32) -> Range {
+        let step = if first == last { 1 } else { step };
+        Range { first, last, step }
+    }
+
     fn count(self) -> u32 {
         (self.last - self.first) / self.step + 1
     }
@@ -51,11 +56,7 @@ impl Range {
     /// The frames from the `from`-th on, `count` of them at most; ends with the last there is.
     fn part(self, from: u32, count: u32) -> Range {
         let last = self.get(from + count.min(self.count() - from) - 1);
-        Range {
-            first: self.get(from),
-            last,
-            step: self.step,
-        }
+        Range::new(self.get(from), last, self.step)
     }
 }
 
@@ -79,11 +80,7 @@ pub struct Frames(Vec<Range>);
 impl Frames {
     /// One frame alone.
     pub fn one(frame: u32) -> Frames {
-        Frames(vec![Range {
-            first: frame,
-            last: frame,
-            step: 1,
-        }])
+        Frames(vec![Range::new(frame, frame, 1)])
     }
 
     /// How many frames there are.
@@ -210,11 +207,7 @@ fn range(text: &str) -> Result<Range, BadFrames> {
         (Some(last), _) if last < first => bad(format!("{text} goes down; write {last}-{first}")),
         (None, Some(_)) => bad(format!("{text} has a step and no end; write it as 1-240x2")),
         (_, Some(0)) => bad(format!("{text} has a step of 0; the least is 1")),
-        (last, step) => Ok(Range {
-            first,
-            last: last.unwrap_or(first),
-            step: step.unwrap_or(1),
-        }),
+        (last, step) => Ok(Range::new(first, last.unwrap_or(first), step.unwrap_or(1))),
     }
 }
 

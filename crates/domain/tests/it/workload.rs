@@ -52,12 +52,15 @@ fn inference(model: &str) -> JobSpec {
 }
 
 fn rendering(frames: &str) -> JobSpec {
-    said(Workload::Rendering(Rendering {
+    let mut job = said(Workload::Rendering(Rendering {
         frames: frames.parse().expect("frames"),
         scene: Some("bridge".into()),
         each_ms: Some(1000),
         vram_mib: Some(6000),
-    }))
+    }));
+    // A share, as a whole GPU comes with all of its memory.
+    job.demand.compute_permille = 300;
+    job
 }
 
 fn usage(peak_vram_mib: u64, refusals: u64) -> Option<Usage> {
@@ -92,7 +95,9 @@ fn of(state: &State, job: JobId) -> &tenure_domain::workload::job::Job {
 #[test]
 fn a_job_that_says_what_it_is_gets_what_that_needs() {
     let (mut world, _, ada) = setting();
-    let job = world.submit(ada, inference("llama-2-13b")).expect("taken");
+    let mut job = inference("llama-2-13b");
+    job.demand.compute_permille = 500;
+    let job = world.submit(ada, job).expect("taken");
     let live = of(&world.state, job);
     assert_eq!((live.spec.kind, live.spec.demand.gpus), (Kind::Inference, 1));
     let derivation = live.derivation.as_ref().expect("stored with the job");

@@ -24,6 +24,7 @@ fn ranges_mean_what_people_write() {
     }
     assert_eq!(frames("1-240x2").iter().last(), Some(239));
     assert_eq!(frames("1-240x2").to_string(), "1-240x2");
+    assert_eq!(frames("5-5x3"), frames("5"));
 }
 
 #[test]
