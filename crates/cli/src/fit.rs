@@ -127,9 +127,9 @@ fn drawn(out: &Output, view: &FitView) -> String {
     drawn
 }
 
-/// Bytes as GiB, to a hundredth, rounded up.
+/// Bytes as GiB, to the nearest hundredth.
 fn gib(bytes: u64) -> String {
-    let hundredths = (u128::from(bytes) * 100).div_ceil(1 << 30);
+    let hundredths = (u128::from(bytes) * 100 + (1 << 29)) >> 30;
     format!("{}.{:02} GiB", hundredths / 100, hundredths % 100)
 }
 
@@ -156,7 +156,7 @@ fn terms(derivation: &Derivation) -> Table {
         };
         table.row(vec![
             text("together").paint(Paint::Bold),
-            figure(gib(whole)).paint(Paint::Bold),
+            figure(units::show_mib(estimate.vram_mib())).paint(Paint::Bold),
             text(""),
             text(each),
         ]);
@@ -291,10 +291,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_rounded_up_and_in_units_people_use() {
+    fn sizes_are_in_units_people_use() {
         assert_eq!(gib(0), "0.00 GiB");
-        assert_eq!(gib(1), "0.01 GiB");
-        assert_eq!(gib(13_015_864_320 * 2), "24.25 GiB");
+        assert_eq!(gib(13_015_864_320 * 2), "24.24 GiB");
+        assert_eq!(gib(u64::MAX), "17179869184.00 GiB");
         assert_eq!(short("4506 MiB short"), "4.4 GiB short");
         assert_eq!(
             short("8 on one node wanted, 4 there"),

@@ -47,13 +47,13 @@ fn terms_add_up_and_classes_have_prices() {
     for word in [
         "inference, llama-2-13b bf16, 4,096 tokens  rule",
         "weights",
-        "24.25 GiB",
+        "24.24 GiB",
         "3.13 GiB",
         "together",
-        "28.12 GiB",
+        "28.11 GiB",
         "on one GPU",
         "CLASS",
-        "28.2 GiB, 36 %",
+        "28.11 GiB, 36 %",
         "0.96 EUR",
         "2.50 EUR",
         "58,000 tokens",
@@ -169,11 +169,11 @@ fn run_sends_the_workload_and_shows_what_was_derived() {
     ]);
     out.expect(
         0,
-        "plan: serve 1 × GPU, 28.12 GiB VRAM, 1 CPU, 7 GiB, for 2 h at most",
+        "plan: serve 1 × GPU, 28.11 GiB VRAM, 1 CPU, 7 GiB, for 2 h at most",
     );
     out.expect(
         0,
-        "inference, llama-2-13b bf16, 4,096 tokens: 28.12 GiB VRAM (rule)",
+        "inference, llama-2-13b bf16, 4,096 tokens: 28.11 GiB VRAM (rule)",
     );
     let sent: Value = serde_json::from_str(&stub.asked()[0].body).unwrap();
     assert_eq!(sent["spec"]["workload"]["inference"]["model"], "llama-2-13b");

@@ -662,7 +662,7 @@ fn outgrown() -> Vec<Event> {
         })
         .expect("a budget");
     let mut job = spec("bridge", Default::default(), 3600);
-    job.grow = true;
+    (job.grow, job.demand.compute_permille) = (true, 300);
     job.workload = Some(Box::new(Workload::Rendering(Rendering {
         frames: "1-240x2".parse().expect("frames"),
         scene: Some("bridge".into()),
