@@ -144,7 +144,7 @@ async fn a_job_is_shown_with_how_its_demand_came_about() {
 #[tokio::test(flavor = "multi_thread")]
 async fn limits_by_kind_are_set_shown_and_refuse_with_a_reason() {
     let (world, key) = setting().await;
-    let user = world.get(&key, "/v1/whoami").await.json()["user"]
+    let user = world.get(&key, "/v1/whoami").await.json()["user"]["id"]
         .as_str()
         .unwrap()
         .to_owned();

@@ -1,3 +1,5 @@
+//! What is filled in, what stays as it was asked for, and what is said of the difference.
+
 use super::*;
 use crate::workload::inference::Inference;
 use crate::workload::learnt::{Learnt, Run};

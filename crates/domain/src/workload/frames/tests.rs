@@ -1,3 +1,5 @@
+//! Lists of frames: what is read, refused, counted and cut.
+
 use proptest::prelude::*;
 
 use super::*;

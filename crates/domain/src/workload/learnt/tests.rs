@@ -1,3 +1,5 @@
+//! Quantiles of past runs, and whose they are.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! The catalogue against its own figures, and sizes between known ones.
+
 use super::*;
 
 /// Parameters that a dense shape comes to, with its table of words used twice or once.
