@@ -37,9 +37,9 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a command as a job, follow it, and end as it ends
-    Run(run::Args),
+    Run(Box<run::Args>),
     /// Say what a model or a scene needs, which GPUs would do, and what they cost
-    Fit(fit::Args),
+    Fit(Box<fit::Args>),
     /// Submit the jobs of a file
     Apply(apply::Args),
     /// List jobs
@@ -142,12 +142,12 @@ pub enum Command {
 impl Command {
     pub async fn run(self, context: &Context) -> Result<ExitCode, Failure> {
         let done = match self {
-            Command::Run(args) => return run::run(context, args).await,
+            Command::Run(args) => return run::run(context, *args).await,
             Command::Attach(args) => return attach::run(context, args).await,
             Command::Exec(args) => return exec::run(context, args).await,
             Command::Port(args) => port::run(context, args).await,
             Command::Logs(args) => logs::run(context, args).await,
-            Command::Fit(args) => fit::run(context, args).await,
+            Command::Fit(args) => fit::run(context, *args).await,
             Command::Apply(args) => apply::run(context, args).await,
             Command::Ps(args) => job::list(context, args).await,
             Command::Show(args) => job::show(context, args).await,

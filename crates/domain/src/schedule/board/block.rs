@@ -59,7 +59,7 @@ impl Blocks {
     }
 
     /// One more than the last block.
-    pub fn len(&self) -> usize {
+    pub fn past_last(&self) -> usize {
         self.sums.len()
     }
 

@@ -46,8 +46,8 @@ impl Search<'_> {
         for shape in &shapes {
             let ranked = self.state.fleet.seen().ranked_as(&self.asked, shape);
             let (_, blocks) = index.board.by_block(&ranked);
-            rooms.resize(rooms.len().max(blocks.len()), 0);
-            for (block, room) in rooms.iter_mut().enumerate().take(blocks.len()) {
+            rooms.resize(rooms.len().max(blocks.past_last()), 0);
+            for (block, room) in rooms.iter_mut().enumerate().take(blocks.past_last()) {
                 *room += blocks.room(block);
             }
         }

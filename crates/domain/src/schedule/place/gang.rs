@@ -80,12 +80,13 @@ pub fn gang_classes(state: &State, spec: &JobSpec) -> Vec<JobSpec> {
         return vec![spec.clone()];
     }
     let index = state.fleet.index();
-    let of = |class: &Box<str>| {
+    let classes = index.classes().keys().cloned();
+    let of = |class| {
         let mut spec = spec.clone();
-        spec.demand.class = Some(class.clone());
+        spec.demand.class = Some(class);
         spec
     };
-    index.classes().keys().map(of).collect()
+    classes.map(of).collect()
 }
 
 static NO_PROMISES: Promised = Promised::new();
