@@ -477,16 +477,21 @@ fn when_said(out: &crate::output::Output, why: &Why) -> String {
                 let job = job.map_or_else(|| "another job".to_owned(), |job| job.to_string());
                 format!("  {head} by {to} at the latest: {job} reaches its run-time limit then\n")
             }
-            Basis::Rule { ahead } => {
+            Basis::Rule {
+                ahead,
+                seen,
+                permille,
+            } => {
                 let jobs = match ahead {
                     0 => "nobody is ahead of it".to_owned(),
                     1 => "one job is ahead of it".to_owned(),
                     n => format!("{n} jobs are ahead of it"),
                 };
-                format!(
-                    "  {head} about {} to {to}: {jobs}; by rule of thumb\n",
-                    starts.from
-                )
+                let rests_on = match seen {
+                    0 => "by rule of thumb".to_owned(),
+                    n => format!("as {} in 100 of {n} such waits turned out", permille / 10),
+                };
+                format!("  {head} about {} to {to}: {jobs}; {rests_on}\n", starts.from)
             }
         };
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::habit::Habits;
 use crate::forecast::history::History;
+use crate::forecast::probe::Probes;
 use crate::id::{JobId, JoinTokenId, SecretId, SessionId, TenantId, UserId};
 use crate::ledger::account::{AccountId, Accounts};
 use crate::ledger::price::Prices;
@@ -28,7 +29,7 @@ use crate::workload::session::Session;
 use crate::workload::spec::{Priority, Sku};
 
 /// The version of the snapshot encoding; a snapshot of another version is not read, the journal is replayed.
-pub const SNAPSHOT_FORMAT: u32 = 2;
+pub const SNAPSHOT_FORMAT: u32 = 3;
 
 /// Everything that is live.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -59,6 +60,9 @@ pub struct State {
     /// What jobs' run times were like.
     #[serde(default)]
     pub history: History,
+    /// How long jobs waited, for what had been estimated.
+    #[serde(default)]
+    pub probes: Probes,
     /// Waiting jobs.
     #[serde(skip)]
     pub queue: Queue,

@@ -300,7 +300,7 @@ fn asked(state: &State, tenant: Option<TenantId>, evictor: &Evictor) -> impl Ite
         })
 }
 
-fn across_tenants(state: &State) -> bool {
+pub(super) fn across_tenants(state: &State) -> bool {
     let platform = state.tree.get(ScopeId::Platform);
     platform.is_some_and(|platform| platform.policy.preempt_tenants == Some(true))
 }

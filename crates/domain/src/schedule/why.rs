@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use super::backfill::earliest;
 use super::calendar::{Promise, Promised, ends_by, leaving, named};
 use super::evict::make_room;
-use super::fleet::NodeStatus;
 use super::order::aged::ahead_of;
+use super::order::outlook::outlook;
 use super::pass::{Ask, QueueKey, go, start};
 use super::place::{explain, gang_places, places};
 use super::volume::VolumeNeeds;
-use crate::forecast::wait::Waits;
+use crate::forecast::wait::Estimate;
 use crate::id::{Ids, JobId};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
@@ -24,8 +24,6 @@ use crate::time::{SECOND_MS, Time};
 use crate::workload::job::{Job, Phase};
 use crate::workload::spec::{Isolation, JobSpec, Priority};
 
-/// Waiting jobs counted as work ahead.
-const AHEAD: usize = 10_000;
 /// Ways to start now that are told.
 const TOLD: usize = 6;
 
@@ -60,8 +58,20 @@ pub enum Basis {
         #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
         job: Option<JobId>,
     },
-    /// The work ahead in the queue by what the fleet does in an hour, and how such estimates turn out.
-    Rule { ahead: u64 },
+    /// Who is ahead in the queue and who runs, how long they are likely to, and how such estimates turned out.
+    Rule {
+        ahead: u64,
+        /// How many waits of about this length were watched; by none, the band is a rule of thumb.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        seen: u64,
+        /// The share of their outcomes that the band holds, in thousandths.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        permille: u64,
+    },
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A change to the job, in words and as the option that makes it.
@@ -219,15 +229,19 @@ fn starts(state: &State, job: &Job, at: Time) -> Option<Starts> {
             },
         });
     }
-    let (ahead, ahead_s) = ahead(state, job);
     let (from, ..) = earliest(state, &Ask::of(job), at)?;
+    let outlook = outlook(state, job, at)?;
     // Nothing is promised to it: the room that limits make goes to those ahead first.
-    let estimate_s = ahead_s.max(from.since_ms(at) / SECOND_MS / 2).max(1);
-    let band = Waits::default().band(estimate_s);
+    let by_limits = || Estimate::rough(from.since_ms(at) / SECOND_MS / 2);
+    let told = state.probes.tell(outlook.estimate.unwrap_or_else(by_limits));
     Some(Starts {
-        from: at.plus_ms(band.from_s * SECOND_MS),
-        to: at.plus_ms(band.to_s * SECOND_MS),
-        basis: Basis::Rule { ahead },
+        from: at.plus_ms(told.band.from_s * SECOND_MS),
+        to: at.plus_ms(told.band.to_s * SECOND_MS),
+        basis: Basis::Rule {
+            ahead: outlook.ahead,
+            seen: told.seen,
+            permille: told.permille,
+        },
     })
 }
 
@@ -241,25 +255,6 @@ fn limiting(state: &State, promise: &Promise, at: Time) -> Option<JobId> {
         .map(|allocation| (ends_by(state, allocation, at), allocation.job))
         .filter(|(ends, _)| *ends <= promise.from);
     before.max().map(|(_, job)| job)
-}
-
-/// How many wait ahead of it by class and arrival, and how long the fleet works at what they ask for at most.
-fn ahead(state: &State, job: &Job) -> (u64, u64) {
-    let Some(key) = QueueKey::of(job) else {
-        return (0, 0);
-    };
-    let (mut jobs, mut milli_s) = (0, 0_u64);
-    for QueueKey(_, id) in state.queue.iter().take_while(|other| *other < key).take(AHEAD) {
-        let Some(other) = state.jobs.get(&id) else {
-            continue;
-        };
-        jobs += 1;
-        let demand = &other.spec.demand;
-        milli_s = milli_s.saturating_add(demand.gpu_milli().saturating_mul(other.spec.run_time_s));
-    }
-    let up = state.fleet.nodes().filter(|node| node.status == NodeStatus::Up);
-    let gpus: usize = up.map(|node| node.gpus.len()).sum();
-    (jobs, milli_s / (1000 * gpus.max(1) as u64))
 }
 
 /// What of the job, changed, lets it start now. Each is tried as the scheduler would.

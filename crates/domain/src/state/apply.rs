@@ -1,5 +1,6 @@
 //! Folding events into the state. One arm an event; each says what changed and nothing decides.
 
+mod probe;
 mod settle;
 
 use std::collections::BTreeSet;
@@ -471,6 +472,7 @@ impl State {
         self.queue.add(&job);
         self.jobs_by_owner.entry(owner).or_default().insert(id);
         self.jobs.insert(id, job);
+        self.probe(at, id);
     }
 
     fn admit(&mut self, at: Time, id: JobId, admission: &Admission) {
@@ -505,6 +507,7 @@ impl State {
             );
             job.members = members;
         });
+        self.probes.started(id, at);
     }
 
     fn member(&mut self, job: JobId, allocation: AllocationId) -> &mut Member {
@@ -600,6 +603,7 @@ impl State {
         );
         self.queue.remove(&self.jobs[&id]);
         self.calendar.remove(id);
+        self.probes.gone(id);
         if self.jobs[&id].phase == Phase::Running {
             self.forget_running(id);
         }

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use tenure_domain::forecast::history::{History, Signature};
+use tenure_domain::forecast::wait::Estimate;
 use tenure_domain::id::TenantId;
 use tenure_domain::time::Time;
 
@@ -137,10 +138,9 @@ impl<'a> Pool<'a> {
         self.like.push(like);
         self.learnt_s.push(0);
         self.learn_running(now);
-        self.promises.pass_time(now);
         let at_once = self.queue.is_empty() && gpus <= self.free;
-        let estimate = (!at_once).then(|| self.estimate_s(now));
-        self.promises.state(estimate, now);
+        let estimate = (!at_once).then(|| Estimate::rough(self.estimate_s(now)));
+        self.promises.state(estimate);
         *self.queued.entry((team, gpus)).or_default() += 1;
         self.queue.push_back(job);
     }

@@ -3,8 +3,12 @@
 //! Each team is a tenant. All jobs are of one priority class and borrow from a pool without nominal quotas; so the
 //! learnt rank, the ageing bound and the bounds on evictions decide.
 
+use std::collections::BTreeMap;
+
 use tenure_domain::forecast::age::next_review_s;
+use tenure_domain::forecast::hazard::Hazard;
 use tenure_domain::forecast::history::{History, Signature};
+use tenure_domain::forecast::room::{Leaves, draw};
 use tenure_domain::id::{JobId, TenantId};
 use tenure_domain::schedule::order::key::{AGED_MS, rank_of};
 use tenure_domain::schedule::victim::{Bounds, Evictor, Running, victims};
@@ -14,11 +18,24 @@ use tenure_domain::workload::spec::Priority;
 use super::engine::{Key, Live, Order};
 use super::trace::Job;
 
+/// A run time still to come, as drawn from a job's own history and by the rule, and when.
+#[derive(Debug, Clone, Copy, Default)]
+struct Drawn {
+    said: u64,
+    own_s: u64,
+    rule_s: u64,
+}
+
 pub struct Tenure {
     restart_s: u64,
     history: History,
     like: Vec<Signature>,
+    kinds: BTreeMap<Signature, usize>,
+    kind: Vec<usize>,
     cost_gpu_s: Vec<f64>,
+    /// How much longer each runs, as drawn.
+    drawn: Vec<Drawn>,
+    rule: Hazard,
     bounds: Bounds,
 }
 
@@ -36,7 +53,11 @@ impl Tenure {
             restart_s,
             history: History::default(),
             like: Vec::new(),
+            kinds: BTreeMap::new(),
+            kind: Vec::new(),
             cost_gpu_s: Vec::new(),
+            drawn: Vec::new(),
+            rule: Hazard::default(),
             bounds: Bounds::default(),
         }
     }
@@ -45,9 +66,12 @@ impl Tenure {
 impl Order for Tenure {
     fn arrive(&mut self, job: &Job, _: usize, now: u64) {
         let tenant = TenantId(u64::from(job.team));
-        self.like
-            .push(self.history.submitted(tenant, job.gpus, moment(now)));
+        let like = self.history.submitted(tenant, job.gpus, moment(now));
+        let fresh = self.kinds.len();
+        self.kind.push(*self.kinds.entry(like).or_insert(fresh));
+        self.like.push(like);
         self.cost_gpu_s.push(0.0);
+        self.drawn.push(Drawn::default());
     }
 
     fn ran(&mut self, id: usize, from_s: u64, to_s: u64, now: u64) {
@@ -64,10 +88,15 @@ impl Order for Tenure {
         } else {
             0
         };
-        let cost_s = self
-            .history
-            .hazard(self.like[live.id])
-            .cost_s(live.age_at(now), overhead_s);
+        let hazard = self.history.hazard(self.like[live.id]);
+        let age_s = live.age_at(now);
+        let cost_s = hazard.cost_s(age_s, overhead_s);
+        let draw = draw(live.id as u64);
+        self.drawn[live.id] = Drawn {
+            said: now,
+            own_s: overhead_s + hazard.drawn_s(age_s, draw),
+            rule_s: overhead_s + self.rule.drawn_s(age_s, draw),
+        };
         let cost_gpu_s = cost_s * f64::from(job.gpus);
         self.cost_gpu_s[live.id] = cost_gpu_s;
         if is_aged(job, live, now) {
@@ -75,6 +104,10 @@ impl Order for Tenure {
         } else {
             (1, rank_of(cost_gpu_s), 0, live.id)
         }
+    }
+
+    fn kind(&self, id: usize) -> Option<usize> {
+        Some(self.kind[id])
     }
 
     fn review_s(&self, _: &Job, age_s: u64) -> Option<u64> {
@@ -87,6 +120,38 @@ impl Order for Tenure {
 
     fn predicts(&self) -> bool {
         true
+    }
+
+    fn leaves(&self, running: usize, job: usize, jobs: &[Job], lives: &[Live], now: u64) -> Leaves {
+        let (live, drawn) = (&lives[running], self.drawn[running]);
+        let ends = drawn.said.max(live.placed) + self.runs_s(running, job, jobs);
+        let [behind, before] = [running, job].map(|id| is_aged(&jobs[id], &lives[id], now));
+        let clearly = self.cost_gpu_s[running] > self.cost_gpu_s[job] * f64::from(self.bounds.clearly);
+        let gives_way = !behind && (before || clearly);
+        let may_yet = jobs[running].evictions < self.bounds.evictions_per_job;
+        let guaranteed = live.placed + self.bounds.guaranteed_ms / 1000;
+        let often = (live.evicted.iter().rev()).nth(self.bounds.evictions_per_hour as usize - 1);
+        let evicted = guaranteed.max(often.map_or(0, |then| then + 3_600));
+        Leaves {
+            gpus: u64::from(jobs[running].gpus),
+            // One that outlived what was drawn is given as long again.
+            in_s: if ends > now { ends - now } else { now - drawn.said },
+            at_most_s: if gives_way && may_yet {
+                evicted.saturating_sub(now)
+            } else {
+                u64::MAX
+            },
+        }
+    }
+
+    fn runs_s(&self, waiting: usize, job: usize, jobs: &[Job]) -> u64 {
+        let drawn = self.drawn[waiting];
+        // No tenant's history informs another's forecasts: of strangers the rule is all that is known.
+        if jobs[waiting].team == jobs[job].team {
+            drawn.own_s
+        } else {
+            drawn.rule_s
+        }
     }
 
     fn victims(
@@ -105,10 +170,23 @@ impl Order for Tenure {
             nominal: false,
             aged: is_aged(&jobs[job], &lives[job], now),
         };
-        // Only these can rank behind it; asking the rest would cost more than the answer is worth.
+        // Only these can rank behind it and have run their guaranteed time; asking the rest, or building what is asked
+        // where it cannot be enough, would cost more than the answer is worth.
         let least = evictor.cost_gpu_s * f64::from(self.bounds.clearly);
+        let guaranteed_s = self.bounds.guaranteed_ms / 1000;
+        let behind = |id: &usize| {
+            (evictor.aged || self.cost_gpu_s[*id] > least) && lives[*id].placed + guaranteed_s <= now
+        };
+        let at_most: u32 = running
+            .iter()
+            .filter(|id| behind(id))
+            .map(|&id| jobs[id].gpus)
+            .sum();
+        if free + at_most < jobs[job].gpus {
+            return None;
+        }
         let asked: Vec<Running> = (running.iter())
-            .filter(|&&id| evictor.aged || self.cost_gpu_s[id] > least)
+            .filter(|id| behind(id))
             .map(|&id| Running {
                 job: JobId(id as u64),
                 priority: Priority::Normal,
