@@ -45,6 +45,9 @@ pub struct Args {
     /// It saves its state when it is told to end: it may be started anew elsewhere so that another job fits
     #[arg(long)]
     restartable: bool,
+    /// Run in windows of this booking, on what is held there, and nowhere else
+    #[arg(long, value_name = "BOOKING")]
+    booking: Option<tenure_domain::id::BookingId>,
     /// Its name; the program's unless said
     #[arg(long)]
     name: Option<String>,
@@ -188,6 +191,7 @@ impl Args {
             grace_s: u32::try_from(self.grace).unwrap_or(u32::MAX),
             max_attempts: 3,
             restartable: self.restartable,
+            booking: self.booking,
         };
         if let Some(name) = terminal::name().filter(|_| spec.tty) {
             spec.env.entry("TERM".into()).or_insert(name);

@@ -5,10 +5,17 @@ use std::sync::Arc;
 
 use crate::actor::Actor;
 use crate::audit::conduct::SignedConduct;
+use crate::booking::change::{Edit, Which};
+use crate::booking::record::BookingSpec;
+use crate::booking::terms::Terms;
+use crate::booking::zone::{Wall, Zone};
 use crate::event::RefusedAccess;
-use crate::id::{AllocationId, GpuId, JobId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId};
+use crate::id::{
+    AllocationId, BookingId, GpuId, JobId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId,
+};
 use crate::ledger::price::Prices;
 use crate::meter::Amounts;
+use crate::money::Micros;
 use crate::schedule::fleet::Inventory;
 use crate::schedule::label::Labels;
 use crate::schedule::receipt::Receipt;
@@ -215,6 +222,46 @@ pub enum Wish {
     },
     ReleaseGpu {
         gpu: GpuId,
+    },
+
+    SetBookingTerms {
+        terms: Terms,
+    },
+    /// Holds windows, at no more than the price that was shown.
+    Book {
+        scope: ScopeId,
+        spec: Box<BookingSpec>,
+        zone: Box<Zone>,
+        shown: Option<Micros>,
+    },
+    /// `revision` is what the caller read; absent means whatever it is now.
+    EditBooking {
+        booking: BookingId,
+        edit: Box<Edit>,
+        zone: Box<Zone>,
+        revision: Option<u64>,
+    },
+    ExtendBooking {
+        booking: BookingId,
+        of: Wall,
+        more_s: u64,
+    },
+    TransferBooking {
+        booking: BookingId,
+        to: ScopeId,
+    },
+    CancelBooking {
+        booking: BookingId,
+        which: Which,
+        zone: Box<Zone>,
+    },
+    /// Does what time has made due. The zones are those known today.
+    AdvanceBookings {
+        zones: fn(&str) -> Option<Zone>,
+    },
+    /// Reads wall times anew by another edition of the tz database, a few bookings at a time.
+    ResolveBookings {
+        zones: fn(&str) -> Option<Zone>,
     },
 
     Submit {

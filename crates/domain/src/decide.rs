@@ -1,6 +1,7 @@
 //! `decide`: from a state and a wish to events, or to a refusal. Each wish is decided in the room of its noun.
 
 mod audit;
+mod booking;
 mod fleet;
 mod job;
 mod member;
@@ -168,6 +169,31 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         Wish::AddNodeKey { node, key } => case.add_node_key(*node, *key),
         Wish::RevokeNodeKey { node, key } => case.revoke_node_key(*node, *key),
         Wish::RemoveNode { node } => case.remove_node(*node),
+
+        Wish::SetBookingTerms { terms } => case.set_booking_terms(terms),
+        Wish::Book {
+            scope,
+            spec,
+            zone,
+            shown,
+        } => case.book(*scope, spec, zone, *shown),
+        Wish::EditBooking {
+            booking,
+            edit,
+            zone,
+            revision,
+        } => case.edit_booking(*booking, edit, zone, *revision),
+        Wish::ExtendBooking { booking, of, more_s } => case.extend_booking(*booking, *of, *more_s),
+        Wish::TransferBooking { booking, to } => case.transfer_booking(*booking, *to),
+        Wish::CancelBooking { booking, which, zone } => case.cancel_booking(*booking, *which, zone),
+        Wish::AdvanceBookings { zones } => {
+            case.only_system()?;
+            Ok(crate::booking::advance::advance(state, *zones, command.at))
+        }
+        Wish::ResolveBookings { zones } => {
+            case.only_system()?;
+            Ok(case.resolve_bookings(*zones))
+        }
 
         Wish::Submit { owner, spec } => case.submit(*owner, spec, true),
         Wish::Enqueue { owner, spec } => case.submit(*owner, spec, false),

@@ -9,8 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::anomaly::Anomaly;
 use crate::audit::conduct::SignedConduct;
+use crate::booking::record::{Booking, Window};
+use crate::booking::shelf::Seat;
+use crate::booking::terms::Terms;
+use crate::booking::zone::Wall;
 use crate::id::{
-    AllocationId, GpuId, JobId, JoinTokenId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId,
+    AllocationId, BookingId, GpuId, JobId, JoinTokenId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId,
 };
 use crate::ledger::account::Posting;
 use crate::ledger::price::Prices;
@@ -336,6 +340,98 @@ pub enum Event {
         anomaly: Anomaly,
     },
 
+    BookingTermsSet {
+        terms: Terms,
+    },
+    /// Its windows are held, and its price.
+    BookingMade {
+        booking: Box<Booking>,
+    },
+    /// It is this now: edited, transferred, or read anew by another edition of the tz database.
+    BookingChanged {
+        booking: Box<Booking>,
+        why: String,
+        /// What was due for windows given up on short notice.
+        #[serde(default)]
+        cost: Cost,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        charge: Option<Posting>,
+    },
+    /// More windows of a series, as time went on.
+    BookingRenewed {
+        booking: BookingId,
+        scope: ScopeId,
+        windows: Vec<Window>,
+        /// Occurrences for which there was no room, or no money.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        missed: Vec<Wall>,
+        resolved: Time,
+        more: bool,
+    },
+    /// Nothing of it is left: over or cancelled.
+    BookingEnded {
+        booking: BookingId,
+        scope: ScopeId,
+        why: String,
+        #[serde(default)]
+        cost: Cost,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        charge: Option<Posting>,
+    },
+    /// Its start is near: these are its GPUs, and whoever is on them leaves, by events of their own.
+    WindowClearing {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+        seats: Vec<Seat>,
+        gpus: Vec<(NodeId, GpuId)>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        victims: Vec<JobId>,
+    },
+    WindowOpened {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+        late_ms: u64,
+    },
+    /// Something of it broke and nothing else is free; the time is not charged.
+    WindowDown {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+    },
+    WindowRestored {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+    },
+    /// It is on other GPUs, for some of its own broke.
+    WindowMoved {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+        seats: Vec<Seat>,
+        gpus: Vec<(NodeId, GpuId)>,
+    },
+    WindowExtended {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+        end: Time,
+    },
+    /// It is over and settled: the price, and what of it goes back for time it was not to be had.
+    WindowClosed {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+        why: CloseReason,
+        cost: Cost,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        charge: Option<Posting>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refund: Option<Posting>,
+    },
+
     /// Somebody was let into a running job; written before anything was opened.
     SessionOpened {
         session: Session,
@@ -362,6 +458,17 @@ pub struct Charge {
     /// Use of devices in the interval, where it was measured; its peak is that of the allocation so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Usage>,
+}
+
+/// Why a window ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CloseReason {
+    Over,
+    /// Nobody came, and the rest was given up.
+    NoShow,
+    /// It could not be given at all.
+    NotHad,
 }
 
 /// How often one principal was refused one action within a minute.
@@ -396,7 +503,19 @@ impl Event {
             | Event::VolumeBound { scope, .. }
             | Event::VolumeGrown { scope, .. }
             | Event::VolumeRemoved { scope, .. }
-            | Event::VolumeErased { scope, .. } => Subject::Scope(*scope),
+            | Event::VolumeErased { scope, .. }
+            | Event::BookingRenewed { scope, .. }
+            | Event::BookingEnded { scope, .. }
+            | Event::WindowClearing { scope, .. }
+            | Event::WindowOpened { scope, .. }
+            | Event::WindowDown { scope, .. }
+            | Event::WindowRestored { scope, .. }
+            | Event::WindowMoved { scope, .. }
+            | Event::WindowExtended { scope, .. }
+            | Event::WindowClosed { scope, .. } => Subject::Scope(*scope),
+            Event::BookingMade { booking } | Event::BookingChanged { booking, .. } => {
+                Subject::Scope(booking.scope)
+            }
             Event::IdentitySet { user, .. } => Subject::Scope(ScopeId::User(*user)),
             Event::KeyCreated { key } => Subject::Scope(ScopeId::User(key.user)),
             Event::KeyRevoked { key } => Subject::Key(*key),
@@ -441,6 +560,8 @@ impl Event {
             SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned NodeLabelled
             NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted JobPromised PromiseWithdrawn JobAdmitted JobPlaced JobStarting JobRunning JobStopping MemberStarting MemberRunning MemberEnded JobResized
             JobPausing JobPaused JobWanted JobResuming JobKept
+            BookingTermsSet BookingMade BookingChanged BookingRenewed BookingEnded
+            WindowClearing WindowOpened WindowDown WindowRestored WindowMoved WindowExtended WindowClosed
             UsageMetered JobRequeued JobEnded SessionOpened SessionEnded ConductNoted AnomalyFound
         }
     }

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::habit::Habits;
+use crate::booking::record::Bookings;
+use crate::booking::terms::Terms;
 use crate::forecast::history::History;
 use crate::id::{JobId, JoinTokenId, SecretId, SessionId, TenantId, UserId};
 use crate::ledger::account::{AccountId, Accounts};
@@ -45,6 +47,11 @@ pub struct State {
     pub accounts: Accounts,
     pub join_tokens: BTreeMap<JoinTokenId, JoinToken>,
     pub fleet: Fleet,
+    /// The operator's terms for bookings.
+    #[serde(default, skip_serializing_if = "Terms::is_default")]
+    pub terms: Terms,
+    #[serde(default, skip_serializing_if = "Bookings::is_empty")]
+    pub bookings: Bookings,
     /// Room promised to waiting jobs.
     #[serde(default, skip_serializing_if = "Calendar::is_empty")]
     pub calendar: Calendar,

@@ -49,6 +49,16 @@ impl Case<'_> {
         for place in self.state.tree.chain(scope) {
             place.policy.refuse(&spec, || self.state.tree.title(place.id))?;
         }
+        if let Some(id) = spec.booking {
+            let booking = self.state.bookings.get(id);
+            let own = booking.is_some_and(|booking| self.state.tree.is_within(scope, booking.scope));
+            if !own {
+                return Err(
+                    Refusal::invalid("/booking", "there is no such booking for this user's jobs")
+                        .hint("`tenure book list` shows those there are"),
+                );
+            }
+        }
         // Whoever writes the command reads what the job reads.
         let of_another = self.command.by.user_id().is_some_and(|by| by != owner);
         let told = [

@@ -1,6 +1,7 @@
 //! Admission: does a job fit every quota and budget above it, now or ever?
 
 use super::allocation::{Allocation, Slice};
+use super::attach;
 use super::calendar;
 use super::order::lend;
 use super::pass::Ask;
@@ -109,6 +110,25 @@ pub(super) fn admit_within_limits(
     }
 }
 
+/// Admits a job in a booked window: quotas and the price of what is not booked, and nothing of what others lend.
+pub(super) fn admit_booked(
+    state: &State,
+    owner: ScopeId,
+    spec: &JobSpec,
+    class: Option<&str>,
+    vram_mib: u64,
+    at: Time,
+) -> Result<Admission, Refusal> {
+    allowed(state, owner, spec)?;
+    let admission = admission(state, owner, spec, class, vram_mib);
+    fits_quotas(state, owner, &admission.amounts)?;
+    countable(state, &admission, at)?;
+    match first_over_budget(state, owner, &admission, at) {
+        None => Ok(admission),
+        Some((scope, over)) => Err(budget_held(state, scope, &over, &admission)),
+    }
+}
+
 /// Beyond nominal quota only what others lend, within what may be borrowed.
 fn fits_nominal(state: &State, owner: ScopeId, class: Option<&str>, ask_milli: u64) -> Result<(), Refusal> {
     class.map_or(Ok(()), |class| {
@@ -197,7 +217,8 @@ pub fn resumed(
 ) -> Result<Admission, Refusal> {
     let owner = ScopeId::User(job.owner);
     let vram_mib = allocation.slices.iter().map(|slice| slice.vram_mib).sum();
-    let mut admission = admission(state, owner, &job.spec, Some(class), vram_mib);
+    let spec = attach::spec_at(state, &job.spec, allocation);
+    let mut admission = admission(state, owner, &spec, Some(class), vram_mib);
     let ran_ms = allocation.metered_ms;
     admission.hold.left = admission.hold.charge(ran_ms, most_ms(&job.spec).max(ran_ms));
     fits_quotas(state, owner, &admission.amounts)?;
@@ -244,12 +265,16 @@ fn countable(state: &State, admission: &Admission, at: Time) -> Result<(), Refus
 }
 
 fn admission(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>, vram_mib: u64) -> Admission {
-    let hourly = state.prices.hourly(&spec.demand, class, vram_mib);
+    // In a booked window the booking pays for the GPUs, used or not.
+    let booked = spec.booking.is_some();
+    let hourly = state
+        .prices
+        .hourly(&spec.demand, class.filter(|_| !booked), vram_mib);
     let mut hold = Hold {
         account: state.account_of(owner),
         left: Default::default(),
         hourly,
-        gpu_milli: spec.demand.gpu_milli(),
+        gpu_milli: if booked { 0 } else { spec.demand.gpu_milli() },
         members: spec.demand.nodes,
         class: class.map(Into::into),
         sku: spec.sku.as_deref().map(Into::into),

@@ -9,14 +9,14 @@ use super::allocation::Allocation;
 use super::calendar::{Promised, Stay, leaves_promised, masked};
 use super::place::{Place, gang_places, has_room_again, places};
 use super::volume::{VolumeNeeds, bind};
-use super::{backfill, evict, gather, relieve};
+use super::{attach, backfill, evict, gather, relieve};
 use crate::event::Event;
 use crate::id::{AllocationId, Ids, JobId, VolumeId};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
 use crate::time::Time;
-use crate::workload::job::{Job, Phase};
+use crate::workload::job::{Admission, Job, Phase};
 use crate::workload::spec::{JobSpec, Priority};
 
 /// A waiting job by priority and arrival.
@@ -135,8 +135,11 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
         spec,
         volumes,
         job,
-        attempt,
+        ..
     } = *ask;
+    if let Some((places, admission)) = attach::start(state, ask, at)? {
+        return Ok(placed(state, ask, places, admission, ids, at));
+    }
     // Quota over everything is asked first: it is cheap, and it is the answer users most often need. What a job
     // costs is known only with the class it gets.
     let (class, vram_mib) = (spec.demand.class.as_deref(), spec.demand.vram_total_mib());
@@ -170,37 +173,52 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
         match admitted {
             Err(refusal) => waits_for = refusal,
             Ok(admission) => {
-                let mut events = vec![Event::JobAdmitted { job, admission }];
-                events.extend(bind(state, volumes, first.node));
-                let mut allocations = (0..).zip(places).map(|(member, place)| Allocation {
-                    id: AllocationId(ids.take()),
-                    job,
-                    node: place.node,
-                    attempt,
-                    member,
-                    slices: place.slices,
-                    cpu_milli: spec.demand.cpu_milli,
-                    memory_mib: spec.demand.memory_mib,
-                    isolation: place.isolation,
-                    isolation_why: place.isolation_why,
-                    placed: at,
-                    resized: false,
-                    paused: false,
-                    ran_before_ms: 0,
-                    metered_ms: 0,
-                    used: None,
-                    crowded_ms: 0,
-                });
-                events.extend(allocations.next().map(|allocation| Event::JobPlaced {
-                    job,
-                    allocation,
-                    others: allocations.collect(),
-                }));
-                return Ok(events);
+                return Ok(placed(state, ask, places, admission, ids, at));
             }
         }
     }
     Err(waits_for)
+}
+
+/// The events of a start: admitted, its new volumes bound, its members placed.
+fn placed(
+    state: &State,
+    ask: &Ask<'_>,
+    places: Vec<Place>,
+    admission: Admission,
+    ids: &mut Ids,
+    at: Time,
+) -> Vec<Event> {
+    let Ask {
+        spec, job, attempt, ..
+    } = *ask;
+    let mut events = vec![Event::JobAdmitted { job, admission }];
+    events.extend(bind(state, ask.volumes, places[0].node));
+    let mut allocations = (0..).zip(places).map(|(member, place)| Allocation {
+        id: AllocationId(ids.take()),
+        job,
+        node: place.node,
+        attempt,
+        member,
+        slices: place.slices,
+        cpu_milli: spec.demand.cpu_milli,
+        memory_mib: spec.demand.memory_mib,
+        isolation: place.isolation,
+        isolation_why: place.isolation_why,
+        placed: at,
+        resized: false,
+        paused: false,
+        ran_before_ms: 0,
+        metered_ms: 0,
+        used: None,
+        crowded_ms: 0,
+    });
+    events.extend(allocations.next().map(|allocation| Event::JobPlaced {
+        job,
+        allocation,
+        others: allocations.collect(),
+    }));
+    events
 }
 
 /// Where all members could go, one choice for each GPU class, best first, each looked for when it is asked for.

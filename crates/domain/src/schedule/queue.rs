@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::pass::QueueKey;
-use crate::id::{JobId, UserId};
+use crate::id::{BookingId, JobId, UserId};
 use crate::workload::job::{Job, Phase};
 use crate::workload::spec::{Demand, Isolation, JobSpec, Kind, Priority};
 
@@ -24,7 +24,7 @@ pub struct Need {
 }
 
 type Sizes<'a> = (u32, u16, u64, Option<&'a str>, u32, u64, Isolation, bool, u32);
-type WhereTo<'a> = (Option<&'a str>, Option<&'a str>);
+type WhereTo<'a> = (Option<&'a str>, Option<&'a str>, Option<BookingId>);
 type Terms<'a> = (Kind, Option<&'a str>, u64, u32);
 
 impl Need {
@@ -61,6 +61,7 @@ impl Need {
             grace_s,
             max_attempts: _,
             restartable: _,
+            booking,
         } = &*self.spec;
         let Demand {
             gpus,
@@ -86,7 +87,7 @@ impl Need {
             *capped,
             *nodes,
         );
-        let where_to = (model.as_deref(), region.as_deref());
+        let where_to = (model.as_deref(), region.as_deref(), *booking);
         let terms = (*kind, sku.as_deref(), *run_time_s, *grace_s);
         (sizes, where_to, terms, self.alone)
     }

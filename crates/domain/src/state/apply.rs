@@ -1,5 +1,6 @@
 //! Folding events into the state. One arm an event; each says what changed and nothing decides.
 
+mod booking;
 mod settle;
 
 use std::collections::BTreeSet;
@@ -292,6 +293,19 @@ impl State {
                 self.living_job(*job).audit.found(anomaly.clone());
             }
 
+            Event::BookingTermsSet { .. }
+            | Event::BookingMade { .. }
+            | Event::BookingChanged { .. }
+            | Event::BookingRenewed { .. }
+            | Event::BookingEnded { .. }
+            | Event::WindowClearing { .. }
+            | Event::WindowOpened { .. }
+            | Event::WindowDown { .. }
+            | Event::WindowRestored { .. }
+            | Event::WindowMoved { .. }
+            | Event::WindowExtended { .. }
+            | Event::WindowClosed { .. } => self.apply_booking(at, event),
+
             Event::SessionOpened { session } => {
                 self.saw_id(session.id.0);
                 self.sessions.insert(session.id, session.clone());
@@ -491,11 +505,14 @@ impl State {
 
     fn place<'a>(&mut self, at: Time, id: JobId, allocations: impl Iterator<Item = &'a Allocation>) {
         let mut members = Vec::new();
+        let mut gpus = Vec::new();
         for allocation in allocations {
             self.saw_id(allocation.id.0);
             self.fleet.take(allocation);
             members.push(Member::new(allocation.id, allocation.node));
+            gpus.extend(allocation.slices.iter().map(|slice| (allocation.node, slice.gpu)));
         }
+        self.note_booked_use(ScopeId::User(self.jobs[&id].owner), &gpus);
         self.change_job(at, id, Phase::Placed, |job| {
             // INVARIANT: a gang is placed whole or not at all.
             assert_eq!(

@@ -66,6 +66,7 @@ words! {
         EventRead "event_read",
         SecretWrite "secret_write",
         VolumeManage "volume_manage",
+        BookingManage "booking_manage",
         NodeRead "node_read",
         NodeManage "node_manage",
         PriceSet "price_set",

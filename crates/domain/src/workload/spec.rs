@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::image::ImageName;
+use crate::id::BookingId;
 use crate::meter::{Amounts, Meter, Of, Resource};
 use crate::name;
 use crate::refusal::Refusal;
@@ -257,6 +258,10 @@ pub struct JobSpec {
     /// It saves its state when it is told to end, and may be started anew elsewhere so that another job fits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restartable: bool,
+    /// It runs in windows of this booking, on what is held there, and nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub booking: Option<BookingId>,
 }
 
 fn default_run_time_s() -> u64 {

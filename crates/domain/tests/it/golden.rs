@@ -613,6 +613,7 @@ fn everything() -> Vec<Event> {
         take(&mut world, &root, wish);
     }
     all.extend(made_room());
+    all.extend(crate::booking::life());
     // Of placements one of each shape: alone, and of a gang.
     let mut first: BTreeMap<(&str, bool), Event> = BTreeMap::new();
     for event in all {

@@ -26,6 +26,34 @@ pub fn check(state: &State) {
     use_is_within_what_was_given(state);
     volumes_are_where_they_are_counted(state);
     promises_are_of_those_who_wait(state);
+    nothing_is_booked_twice(state);
+}
+
+/// What is derived from windows is what they say, and no GPU is two windows' at once.
+fn nothing_is_booked_twice(state: &State) {
+    let mut live = BTreeSet::new();
+    for booking in state.bookings.iter() {
+        assert!(state.tree.get(booking.scope).is_some() && booking.scope != ScopeId::Platform);
+        assert_eq!(
+            booking.account,
+            state.account_of(booking.scope),
+            "a booking's tenant pays for it"
+        );
+        assert!(
+            !booking.windows.is_empty() || booking.more,
+            "what has no window is over"
+        );
+        for window in &booking.windows {
+            assert!(window.start < window.end && !window.seats.is_empty());
+            for gpu in window.gpus.iter().filter(|_| window.is_open()) {
+                assert!(live.insert(*gpu), "{gpu:?} is in two windows");
+            }
+        }
+    }
+    let text = serde_json::to_string(&state.bookings).expect("bookings encode");
+    let again: tenure_domain::booking::record::Bookings =
+        serde_json::from_str(&text).expect("bookings decode");
+    assert_eq!(again, state.bookings, "indexes are what the windows say");
 }
 
 /// Every promise is of one queued job, on a known node, and who runs is known by tenant and priority.
@@ -157,6 +185,17 @@ fn scopes_count_what_is_below(state: &State) {
             }
         }
     }
+    for booking in state.bookings.iter() {
+        let mut next = Some(booking.scope);
+        while let Some(scope) = next {
+            for of in booking.counted_as() {
+                let sum = held.entry((scope, of)).or_default();
+                sum.money.0 += booking.held().money.0;
+                sum.gpu_ms += booking.held().gpu_ms;
+            }
+            next = state.tree.get(scope).expect("a living scope").parent;
+        }
+    }
     for volume in state.volumes.iter().filter(|volume| !volume.removed) {
         let mut next = Some(volume.scope);
         while let Some(scope) = next {
@@ -209,6 +248,9 @@ fn money_adds_up(state: &State) {
             );
             *held.entry(admission.hold.account).or_default() += admission.hold.left.money.0;
         }
+    }
+    for booking in state.bookings.iter() {
+        *held.entry(booking.account).or_default() += booking.held().money.0;
     }
     for (account, balance) in state.accounts.iter() {
         assert_eq!(

@@ -596,6 +596,8 @@ fn a_node_speaks_for_itself_alone() {
         Wish::Schedule { job: JobId(1) },
         Wish::Promise { job: JobId(1) },
         Wish::Withdraw,
+        Wish::AdvanceBookings { zones: |_| None },
+        Wish::ResolveBookings { zones: |_| None },
         Wish::CountRefusals { counts: vec![] },
         Wish::GrantRole {
             scope: ScopeId::Platform,
@@ -638,6 +640,8 @@ fn a_node_speaks_for_itself_alone() {
         Wish::Schedule { job: JobId(1) },
         Wish::Promise { job: JobId(1) },
         Wish::Withdraw,
+        Wish::AdvanceBookings { zones: |_| None },
+        Wish::ResolveBookings { zones: |_| None },
         Wish::CountRefusals { counts: vec![] },
     ] {
         assert!(world.by(owner, wish.clone()).is_err(), "{wish:?}");

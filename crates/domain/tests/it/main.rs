@@ -2,6 +2,7 @@
 
 mod audit;
 mod bad_input;
+mod booking;
 mod chance;
 mod evict;
 mod fair;

@@ -370,6 +370,7 @@ impl Run {
                 Resource::CpuMilli => chance.below(8000),
                 Resource::MemoryMib => chance.below(8000),
                 Resource::VolumeMib => chance.below(4000),
+                Resource::BookedMilli => chance.below(4000),
             };
             quota.0.insert(Meter { resource, of }, limit);
         }
@@ -874,6 +875,14 @@ fn wish_name(wish: &Wish) -> &'static str {
         Wish::Schedule { .. } => "schedule",
         Wish::Promise { .. } => "promise",
         Wish::Withdraw => "withdraw",
+        Wish::SetBookingTerms { .. } => "booking_terms",
+        Wish::Book { .. } => "book",
+        Wish::EditBooking { .. } => "edit_booking",
+        Wish::ExtendBooking { .. } => "extend_booking",
+        Wish::TransferBooking { .. } => "transfer_booking",
+        Wish::CancelBooking { .. } => "cancel_booking",
+        Wish::AdvanceBookings { .. } => "advance_bookings",
+        Wish::ResolveBookings { .. } => "resolve_bookings",
         Wish::Observe { .. } => "observe",
         Wish::Meter { .. } => "meter",
         Wish::Stop { .. } => "stop",

@@ -91,6 +91,7 @@ pub fn spec(name: &str, demand: Demand, run_time_s: u64) -> JobSpec {
         grace_s: 0,
         max_attempts: 3,
         restartable: false,
+        booking: None,
     }
 }
 

@@ -1,0 +1,8 @@
+//! Bookings from outside.
+
+mod bad_input;
+mod recurrence;
+mod shelf;
+mod story;
+
+pub use story::life;
