@@ -245,6 +245,7 @@ pub enum Wish {
         booking: BookingId,
         of: Wall,
         more_s: u64,
+        zone: Box<Zone>,
     },
     TransferBooking {
         booking: BookingId,

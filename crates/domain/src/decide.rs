@@ -183,7 +183,12 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
             zone,
             revision,
         } => case.edit_booking(*booking, edit, zone, *revision),
-        Wish::ExtendBooking { booking, of, more_s } => case.extend_booking(*booking, *of, *more_s),
+        Wish::ExtendBooking {
+            booking,
+            of,
+            more_s,
+            zone,
+        } => case.extend_booking(*booking, *of, *more_s, zone),
         Wish::TransferBooking { booking, to } => case.transfer_booking(*booking, *to),
         Wish::CancelBooking { booking, which, zone } => case.cancel_booking(*booking, *which, zone),
         Wish::AdvanceBookings { zones } => {

@@ -5,8 +5,9 @@ use super::record::Size;
 use crate::refusal::{Code, Refusal};
 use crate::time::{HOUR_MS, Time};
 
-/// How far around a window others are looked for.
+/// How far after a window others are looked for, and how far before it.
 const AROUND_MS: u64 = 14 * 24 * HOUR_MS;
+const BEFORE_MS: u64 = 3 * 24 * HOUR_MS;
 const BEFORE_STEP_MS: u64 = HOUR_MS;
 
 /// The refusal of a booking whose first window without room is this one.
@@ -52,7 +53,7 @@ fn nearest(wanted: &Wanted<'_>, start: Time, end: Time) -> Option<String> {
     };
     let later = free(start, start.plus_ms(AROUND_MS));
     // Hours before it, nearest first: people move a meeting by the hour.
-    let steps = 1..=AROUND_MS / BEFORE_STEP_MS;
+    let steps = 1..=BEFORE_MS / BEFORE_STEP_MS;
     let before = steps.map(|step| Time(start.0.saturating_sub_unsigned(step * BEFORE_STEP_MS)));
     let sooner = before.take_while(|from| *from > wanted.at).find(|from| {
         let until = from.plus_ms(length_ms);

@@ -85,6 +85,14 @@ impl Shelf {
             .map_or(Ok(()), |line| line.at_most(most.into(), from, until))
     }
 
+    fn has_more(&self, room: &Room, class: &str, gpus: u32, from: Time, until: Time) -> bool {
+        let capacity = room.gpus.get(class).copied().unwrap_or(0);
+        capacity.checked_sub(gpus).is_some_and(|most| {
+            let line = self.line(class, room.node);
+            line.is_none_or(|line| line.is_at_most(most.into(), from, until))
+        })
+    }
+
     /// Whether all of a node can be had.
     fn whole(&self, room: &Room, from: Time, until: Time) -> Result<(), Time> {
         let waits = room.gpus.keys().filter_map(|class| {
@@ -116,7 +124,7 @@ impl Shelf {
         };
         match take {
             Take::Together(gpus) => {
-                let room = liked_first().find(|room| self.more(room, class, gpus, from, until).is_ok())?;
+                let room = liked_first().find(|room| self.has_more(room, class, gpus, from, until))?;
                 Some(vec![seat(room, class, gpus)])
             }
             Take::Spread(gpus) => {

@@ -33,6 +33,20 @@ impl Timeline {
         within.map(|(_, level)| *level).fold(self.at(from), u64::max)
     }
 
+    /// Whether no more than `most` is booked all through the window. Looked at from its end, so that the tree is gone
+    /// down once.
+    pub fn is_at_most(&self, most: u64, from: Time, until: Time) -> bool {
+        for (moment, level) in self.levels.range(..until).rev() {
+            if *level > most {
+                return false;
+            }
+            if *moment <= from {
+                break;
+            }
+        }
+        true
+    }
+
     /// Whether no more than `most` is booked all through the window; else from when on it may be looked at anew.
     pub fn at_most(&self, most: u64, from: Time, until: Time) -> Result<(), Time> {
         let mut over = self.at(from) > most;
@@ -120,6 +134,8 @@ mod tests {
         assert_eq!(line.peak(Time(19), Time(21)), 4);
         assert_eq!(line.at_most(3, Time(5), Time(25)), Err(Time(30)));
         assert_eq!(line.at_most(3, Time(5), Time(20)), Ok(()));
+        assert!(line.is_at_most(3, Time(5), Time(20)) && !line.is_at_most(3, Time(5), Time(21)));
+        assert!(line.is_at_most(3, Time(10), Time(20)) && !line.is_at_most(2, Time(19), Time(20)));
         line.remove(Time(10), Time(20), 3);
         line.remove(Time(20), Time(30), 4);
         assert!(line.is_empty(), "nothing is left behind: {line:?}");

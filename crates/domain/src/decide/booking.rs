@@ -7,7 +7,7 @@ use crate::actor::Actor;
 use crate::booking::advance::can_extend;
 use crate::booking::change::{Edit, Which, cut, due, fee, no_such_window, posting, remade};
 use crate::booking::plan::{allowed, fits_budgets, fits_quotas, quote, quote_instead};
-use crate::booking::record::{Booking, BookingSpec, Window, WindowPhase, sum};
+use crate::booking::record::{Booking, BookingSpec, Exception, Window, WindowPhase, sum};
 use crate::booking::terms::Terms;
 use crate::booking::zone::{Wall, Zone};
 use crate::event::Event;
@@ -17,7 +17,7 @@ use crate::refusal::{Code, Refusal};
 use crate::tenancy::budget::Cost;
 use crate::tenancy::role::Action;
 use crate::tenancy::scope::{Level, ScopeId};
-use crate::time::SECOND_MS;
+use crate::time::{SECOND_MS, Time};
 
 /// Bookings of one scope at once.
 const MAX_PER_SCOPE: usize = 1000;
@@ -214,7 +214,13 @@ impl Case<'_> {
         }])
     }
 
-    pub(super) fn extend_booking(&self, id: BookingId, of: Wall, more_s: u64) -> Result<Vec<Event>, Refusal> {
+    pub(super) fn extend_booking(
+        &self,
+        id: BookingId,
+        of: Wall,
+        more_s: u64,
+        zone: &Zone,
+    ) -> Result<Vec<Event>, Refusal> {
         let booking = self.may_for_booking(id)?;
         let window = booking.window(of).ok_or_else(no_such_window)?;
         if more_s == 0 || more_s > MAX_MORE_S {
@@ -226,6 +232,9 @@ impl Case<'_> {
         let at = self.command.at;
         let end = window.end.plus_ms(more_s * SECOND_MS);
         if can_extend(self.state, booking, window, end, at) {
+            if window.phase == WindowPhase::Booked {
+                return self.extend_waiting(booking, window, end, zone);
+            }
             return Ok(vec![Event::WindowExtended {
                 booking: id,
                 scope: booking.scope,
@@ -261,6 +270,35 @@ impl Case<'_> {
                 .field("/more_s")
                 .hint(hint),
         )
+    }
+
+    /// One that has not begun is an exception of its series from then on, so that later edits leave it as it is.
+    fn extend_waiting(
+        &self,
+        before: &Booking,
+        window: &Window,
+        end: Time,
+        zone: &Zone,
+    ) -> Result<Vec<Event>, Refusal> {
+        same_zone(before, zone)?;
+        let mut after = before.clone();
+        let known = after
+            .exceptions
+            .iter()
+            .position(|exception| exception.of == window.of);
+        let known = known.map(|index| after.exceptions.remove(index));
+        let wall = zone.wall(end).map(Wall).ok_or_else(no_such_window)?;
+        after.exceptions.push(Exception {
+            of: window.of,
+            start: known.as_ref().map_or(window.of, |known| known.start),
+            end: wall,
+            size: known.map_or(before.spec.size, |known| known.size),
+        });
+        for longer in after.windows.iter_mut().filter(|longer| longer.of == window.of) {
+            longer.end = end;
+        }
+        after.revision += 1;
+        self.changed(before, after, "extended", Micros::ZERO)
     }
 
     pub(super) fn transfer_booking(&self, id: BookingId, to: ScopeId) -> Result<Vec<Event>, Refusal> {

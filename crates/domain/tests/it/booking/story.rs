@@ -589,6 +589,7 @@ fn windows_are_extended_where_nobody_follows() {
         booking: id,
         of: wall("2026-03-02T12:00"),
         more_s,
+        zone: Box::new(zone("UTC").expect("a zone")),
     };
     story.world.by(ada, extend(3600)).expect("longer");
     let next = story
@@ -753,10 +754,11 @@ pub fn life() -> Vec<Event> {
     };
     all.extend(story.world.by(ada, book).expect("booked"));
     let booking = story.world.state.bookings.iter().next().expect("a booking").id;
-    let extend = Wish::ExtendBooking {
+    let extend = |of: &str| Wish::ExtendBooking {
         booking,
-        of: wall("2026-03-03T10:00"),
+        of: wall(of),
         more_s: 600,
+        zone: zone(),
     };
     let edit = Wish::EditBooking {
         booking,
@@ -772,7 +774,7 @@ pub fn life() -> Vec<Event> {
         zone: zone(),
         revision: None,
     };
-    for wish in [extend, edit] {
+    for wish in [extend("2026-03-03T10:00"), edit] {
         all.extend(story.world.by(ada, wish).expect("changed"));
     }
     let seat = |story: &Story| story.booking(booking).windows[0].seats[0].node;
@@ -783,11 +785,15 @@ pub fn life() -> Vec<Event> {
         ("2026-03-02T10:10:00Z", false),
         ("2026-03-02T10:10:01Z", true),
         ("2026-03-02T10:20:00Z", false),
-        ("2026-03-02T11:00:00Z", false),
+        ("2026-03-02T11:10:00Z", false),
     ] {
         story.world.now = at(moment);
         let advance = Wish::AdvanceBookings { zones: utc };
         all.extend(story.world.system(advance).expect("nothing refuses time"));
+        if moment == "2026-03-02T10:00:00Z" {
+            let longer = extend("2026-03-02T10:00");
+            all.extend(story.world.by(ada, longer).expect("extended"));
+        }
         if breaks {
             let node = seat(&story);
             story.world.system(Wish::LoseNode { node }).expect("lost");
