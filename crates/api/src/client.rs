@@ -1,5 +1,6 @@
 //! The typed client. One method a route; a refusal comes back as the server's own `Problem`.
 
+mod booking;
 pub mod session;
 
 use std::time::Duration;

@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod audit;
+pub mod booking;
 pub mod cost;
 pub mod event;
 pub mod gpu;

@@ -8,9 +8,9 @@ use crate::context::{Context, Globals};
 use crate::job::Change;
 use crate::refusal::Failure;
 use crate::{
-    apply, attach, audit, budget, completion, cost, doctor, event, exec, gpu, job, journal, login, logs,
-    node, policy, port, price, quota, resize, role, rule, run, scope, secret, share, sku, top, up, volume,
-    whoami,
+    apply, attach, audit, book, budget, cluster, completion, cost, doctor, event, exec, gpu, job, journal,
+    login, logs, node, policy, port, price, quota, resize, role, rule, run, scope, secret, share, sku, top,
+    up, volume, whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs
@@ -108,6 +108,12 @@ pub enum Command {
     /// Space in which jobs keep files between runs
     #[command(subcommand)]
     Volume(volume::Command),
+    /// Capacity held for windows in time
+    #[command(subcommand)]
+    Book(book::Command),
+    /// A team's own nodes for the time of a booking
+    #[command(subcommand)]
+    Cluster(cluster::Command),
     /// The price list
     #[command(subcommand)]
     Price(price::Command),
@@ -169,6 +175,8 @@ impl Command {
             Command::Rules(command) => command.run(context).await,
             Command::Secret(command) => command.run(context).await,
             Command::Volume(command) => command.run(context).await,
+            Command::Book(command) => command.run(context).await,
+            Command::Cluster(command) => command.run(context).await,
             Command::Price(command) => command.run(context).await,
             Command::Sku(command) => command.run(context).await,
             Command::Node(command) => command.run(context).await,

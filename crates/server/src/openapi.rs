@@ -29,6 +29,7 @@ const BEARER: &str = "bearer";
         (name = "node", description = "Nodes and their devices"),
         (name = "secret", description = "Secrets by name"),
         (name = "volume", description = "Space in which jobs keep files between runs"),
+        (name = "booking", description = "Capacity held for windows in time"),
         (name = "event", description = "What happened"),
         (name = "journal", description = "Signed heads and proofs"),
         (name = "platform", description = "Prices, SKUs and the server itself"),

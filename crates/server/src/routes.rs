@@ -2,6 +2,7 @@
 //! noun. Its name is the operation's id and the client's method.
 
 pub mod access;
+pub mod booking;
 pub mod cost;
 pub mod event;
 pub mod gpu;
@@ -62,6 +63,15 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(volume::volumes, volume::create_volume))
         .routes(routes!(volume::volume, volume::remove_volume))
         .routes(routes!(volume::grow_volume))
+        .routes(routes!(booking::bookings, booking::make_booking))
+        .routes(routes!(booking::quote_booking))
+        .routes(routes!(booking::booking))
+        .routes(routes!(booking::edit_booking))
+        .routes(routes!(booking::extend_booking))
+        .routes(routes!(booking::transfer_booking))
+        .routes(routes!(booking::cancel_booking))
+        .routes(routes!(booking::booking_terms, booking::set_booking_terms))
+        .routes(routes!(booking::calendar::calendar))
         .routes(routes!(job::jobs, job::submit_job))
         .routes(routes!(job::plan::plan_job))
         .routes(routes!(job::job))

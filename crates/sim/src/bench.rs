@@ -1,5 +1,6 @@
 //! Live benchmarks: ours and the peer or the limit in one run, with a ratio.
 
+pub mod booking;
 pub mod device;
 pub mod figure;
 pub mod http;

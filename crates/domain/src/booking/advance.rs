@@ -162,6 +162,9 @@ fn choose(
     Some(gpus)
 }
 
+/// Seats, and the very GPUs of them.
+type Chosen = (Vec<Seat>, Vec<(NodeId, GpuId)>);
+
 /// The same on these seats, or on others where these are not to be had any more.
 fn choose_anywhere(
     state: &State,
@@ -169,7 +172,7 @@ fn choose_anywhere(
     window: &Window,
     chosen: &BTreeSet<GpuId>,
     at: Time,
-) -> Option<(Vec<Seat>, Vec<(NodeId, GpuId)>)> {
+) -> Option<Chosen> {
     if let Some(gpus) = choose(state, booking, window, &window.seats, chosen, at) {
         return Some((window.seats.clone(), gpus));
     }

@@ -134,11 +134,11 @@ fn admitted(
 }
 
 /// The job as it is charged in a window of this booking.
-fn booked<'a>(spec: &'a Cow<'_, JobSpec>, id: BookingId) -> Cow<'a, JobSpec> {
+fn booked(spec: &JobSpec, id: BookingId) -> Cow<'_, JobSpec> {
     if spec.booking == Some(id) {
         return Cow::Borrowed(spec);
     }
-    let mut spec = spec.clone().into_owned();
+    let mut spec = spec.clone();
     spec.booking = Some(id);
     Cow::Owned(spec)
 }
@@ -152,11 +152,7 @@ pub(super) fn spec_at<'a>(state: &State, spec: &'a JobSpec, allocation: &Allocat
     let mut live = state.bookings.live();
     let open = live.find(|(_, window)| window.is_open() && within(window));
     match open {
-        Some((booking, _)) if spec.booking.is_none() => {
-            let mut spec = spec.clone();
-            spec.booking = Some(booking.id);
-            Cow::Owned(spec)
-        }
+        Some((booking, _)) if spec.booking.is_none() => booked(spec, booking.id),
         _ => Cow::Borrowed(spec),
     }
 }

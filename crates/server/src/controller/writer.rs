@@ -246,6 +246,11 @@ fn frees_or_allows(event: &Event) -> bool {
             | Event::NodeUncordoned { .. }
             | Event::NodeLabelled { .. }
             | Event::GpuReleased { .. }
+            | Event::WindowOpened { .. }
+            | Event::WindowRestored { .. }
+            | Event::WindowClosed { .. }
+            | Event::BookingChanged { .. }
+            | Event::BookingEnded { .. }
     )
 }
 

@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use tenure_server::controller::now;
+
 use crate::world::{Reply, World, spec};
 
 const ROLES: [&str; 7] = [
@@ -39,6 +41,7 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
         "event_read",
         "secret_write",
         "volume_manage",
+        "booking_manage",
         "node_read",
         "node_manage",
         "price_set",
@@ -63,6 +66,8 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
             "cost_read",
             "secret_write",
             "volume_manage",
+            "booking_manage",
+            "booking_manage",
             "node_read",
             "node_manage",
         ],
@@ -103,6 +108,8 @@ enum Noun {
     Key,
     /// Of the scope that stands so to the caller.
     Volume,
+    /// Of the scope that stands so to the caller.
+    Booking,
 }
 
 /// What an operation needs.
@@ -122,7 +129,7 @@ enum Need {
 
 fn table() -> BTreeMap<&'static str, Need> {
     use Need::{Above, AnyKey, At, Nothing, Platform};
-    use Noun::{Job, Key, Scope, User, Volume};
+    use Noun::{Booking, Job, Key, Scope, User, Volume};
     [
         ("healthz", Nothing),
         ("readyz", Nothing),
@@ -171,6 +178,17 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("volume", At(Volume, "scope_read")),
         ("grow_volume", At(Volume, "volume_manage")),
         ("remove_volume", At(Volume, "volume_manage")),
+        ("bookings", At(Scope, "job_read")),
+        ("calendar", At(Scope, "job_read")),
+        ("make_booking", At(Scope, "booking_manage")),
+        ("quote_booking", At(Scope, "booking_manage")),
+        ("booking", At(Booking, "job_read")),
+        ("edit_booking", At(Booking, "booking_manage")),
+        ("extend_booking", At(Booking, "booking_manage")),
+        ("transfer_booking", At(Booking, "booking_manage")),
+        ("cancel_booking", At(Booking, "booking_manage")),
+        ("booking_terms", AnyKey),
+        ("set_booking_terms", Platform("price_set")),
         ("submit_job", At(User, "job_submit")),
         ("plan_job", At(User, "job_submit")),
         ("jobs", At(Scope, "job_read")),
@@ -254,17 +272,22 @@ fn expected(operation: &str, need: Need, role: &str, relation: Relation) -> Expe
         return Expect::Unauthenticated;
     }
     let holds = |right: &str| rights(role).contains(right);
-    let is_self = |noun: Noun| !matches!(noun, Noun::Scope | Noun::Volume) && relation == Own;
+    let is_self = |noun: Noun| !matches!(noun, Noun::Scope | Noun::Volume | Noun::Booking) && relation == Own;
     let reached = matches!(relation, Own | Child) && role != "none";
     match need {
         Need::Nothing | Need::AnyKey => Expect::Allowed,
         // As `Own` the role is held at the platform; otherwise in a tenant, where the platform is not seen.
         Need::Platform(right) => verdict(relation == Own && holds(right), relation == Own && role != "none"),
         // One's jobs may name what belongs to the scopes above oneself.
-        Need::At(Noun::Volume, "scope_read") if matches!(relation, Own | Parent) => Expect::Allowed,
+        Need::At(Noun::Volume, "scope_read") | Need::At(Noun::Booking, "job_read")
+            if matches!(relation, Own | Parent) =>
+        {
+            Expect::Allowed
+        }
         Need::At(noun, right) => {
             // Whoever may submit a user's jobs keeps the user's volumes.
-            let right = if right == "volume_manage" && relation == Child {
+            let kept = matches!(right, "volume_manage" | "booking_manage");
+            let right = if kept && relation == Child {
                 "job_submit"
             } else {
                 right
@@ -319,6 +342,7 @@ async fn cast(world: &World) -> Cast {
         user(&b, "foreign").await,
     );
     let (deleted, b_deleted) = (user(&own, "deleted").await, user(&b_gone, "deleted").await);
+    world.gpu("bookable").await;
     world.job(&child, "stays").await;
     let ended_job = world.job(&b_deleted, "ended").await;
     assert_eq!(
@@ -402,6 +426,17 @@ impl Stage<'_> {
         format!("x{}", self.count.get())
     }
 
+    /// A booking that meets no other.
+    fn booking(&self, scope: &str) -> Value {
+        let name = self.fresh();
+        let start = now().plus_ms((24 + u64::from(self.count.get())) * 3_600_000);
+        let wall = |minutes: u64| start.plus_ms(minutes * 60_000).rfc3339()[..16].to_owned();
+        json!({
+            "scope": scope, "name": name, "class": "H100", "size": { "unit": "gpus", "count": 1 },
+            "zone": "UTC", "start": wall(0), "end": wall(30),
+        })
+    }
+
     async fn owner_does(&self, method: Method, path: &str, body: Value) {
         let reply = self
             .world
@@ -440,6 +475,25 @@ impl Stage<'_> {
                 if relation == Deleted {
                     let path = format!("/v1/volumes/{id}");
                     assert_eq!(self.world.delete(&self.world.owner, &path).await.status, 204);
+                }
+                id
+            }
+            (Noun::Booking, Guessed) => "bkg_0000000000000".into(),
+            (Noun::Booking, _) => {
+                let scope = match relation {
+                    Deleted => &self.cast.scopes[&Own],
+                    _ => &self.cast.scopes[&relation],
+                };
+                let made = self
+                    .world
+                    .post(&self.world.owner, "/v1/bookings", self.booking(scope));
+                let id = made.await.id();
+                if relation == Deleted {
+                    let path = format!("/v1/bookings/{id}/cancel");
+                    let cancelled = self
+                        .world
+                        .post(&self.world.owner, &path, json!({ "which": "all" }));
+                    assert_eq!(cancelled.await.status, 204);
                 }
                 id
             }
@@ -565,6 +619,29 @@ impl Stage<'_> {
             "volume" => get(format!("/v1/volumes/{target}")),
             "grow_volume" => post(format!("/v1/volumes/{target}/grow"), json!({ "size_mib": 32 })),
             "remove_volume" => delete(format!("/v1/volumes/{target}")),
+            "bookings" | "calendar" => get(format!("/v1/{operation}?scope={target}")),
+            "make_booking" => post("/v1/bookings".into(), self.booking(target)),
+            "quote_booking" => post("/v1/bookings/quote".into(), self.booking(target)),
+            "booking" => get(format!("/v1/bookings/{target}")),
+            "edit_booking" => post(
+                format!("/v1/bookings/{target}/edit"),
+                json!({ "which": "all", "size": { "unit": "gpus", "count": 1 } }),
+            ),
+            "extend_booking" => post(
+                format!("/v1/bookings/{target}/extend"),
+                json!({ "of": "2026-01-01T00:00", "more_s": 60 }),
+            ),
+            // To where it is: nothing changes, but who may not is refused first.
+            "transfer_booking" => {
+                let to = match relation {
+                    Deleted | Guessed => &self.cast.scopes[&Own],
+                    _ => &self.cast.scopes[&relation],
+                };
+                post(format!("/v1/bookings/{target}/transfer"), json!({ "to": to }))
+            }
+            "cancel_booking" => post(format!("/v1/bookings/{target}/cancel"), json!({ "which": "all" })),
+            "booking_terms" => get("/v1/booking-terms".into()),
+            "set_booking_terms" => put("/v1/booking-terms".into(), json!({})),
             "submit_job" => post(
                 "/v1/jobs".into(),
                 json!({ "owner": target, "spec": spec(&self.fresh()) }),

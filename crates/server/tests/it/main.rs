@@ -2,6 +2,7 @@
 
 mod authorization;
 mod bad_input;
+mod booking;
 mod error_page;
 mod etag;
 mod event;

@@ -1,7 +1,7 @@
 //! `tenure-bench`: live benchmarks beside peers. `--json` prints one line a figure.
 
 use clap::{Parser, Subcommand};
-use tenure_sim::bench::{device, figure, journal, start, tenant};
+use tenure_sim::bench::{booking, device, figure, journal, start, tenant};
 
 #[derive(Parser)]
 #[command(about = "Live benchmarks of Tenure beside its peers")]
@@ -41,6 +41,8 @@ enum Bench {
         #[arg(long, default_value_t = 10)]
         pairs: usize,
     },
+    /// A year of 5,000 recurring bookings on 1,000 GPUs: whether there is room, and making one.
+    Booking,
     /// All of them.
     All,
 }
@@ -76,6 +78,9 @@ fn main() -> anyhow::Result<()> {
         Bench::Guard { pairs } => device::guard(if args.short { 1 } else { *pairs })?,
         Bench::All => device::guard(if args.short { 1 } else { 10 })?,
         _ => {}
+    }
+    if all || matches!(bench, Bench::Booking) {
+        booking::run(args.short);
     }
     if all || matches!(bench, Bench::Journal) {
         runtime.block_on(journal::run(scale))?;
