@@ -11,6 +11,7 @@ use rcgen::{CertificateParams, KeyPair, PublicKeyData, SigningKey};
 use rustls::ClientConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tenure_api::channel::frame::{FrameReader, FrameWriter};
 use tenure_api::channel::{FromAgent, FromServer, Reader};
 use tenure_api::seal;
 use tenure_api::token::JoinTicket;
@@ -19,7 +20,6 @@ use tenure_domain::schedule::receipt::Receipt;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::frame::{FrameReader, FrameWriter};
 use crate::record::write_synced;
 use crate::tls;
 

@@ -15,7 +15,6 @@ pub mod doctor;
 pub mod door;
 pub mod driver;
 pub mod exec;
-mod frame;
 pub mod identity;
 pub mod image;
 mod interact;

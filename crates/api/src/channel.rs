@@ -6,9 +6,9 @@
 //! everything again. Streams (`stream`) are the exception: they end with their connection.
 
 mod base64_bytes;
-pub mod stream;
-
+pub mod frame;
 pub mod reading;
+pub mod stream;
 
 use serde::{Deserialize, Serialize};
 use tenure_domain::audit::conduct::SignedConduct;

@@ -21,6 +21,7 @@ use crate::v1::access::{CreateKey, GrantRole, GrantView, KeyView, NewKey, WhoAmI
 use crate::v1::audit::JobAuditView;
 use crate::v1::cost::{CostQuery, CostView};
 use crate::v1::event::{EventQuery, EventView};
+use crate::v1::fit::{AskFit, FitView};
 use crate::v1::gpu::{DeviceView, GpuQuery};
 use crate::v1::job::{JobQuery, JobView, LogQuery, Plan, ResizeJob, SubmitJob, Why};
 use crate::v1::journal::{HeadView, ProofView};
@@ -344,6 +345,10 @@ impl Client {
     pub async fn erase_secret(&self, scope: &str, name: &str) -> Answer<()> {
         self.done(Method::DELETE, &format!("/v1/scopes/{scope}/secrets/{name}"))
             .await
+    }
+
+    pub async fn fit_workload(&self, body: &AskFit) -> Answer<FitView> {
+        self.change(Method::POST, "/v1/fit", body, None).await
     }
 
     pub async fn plan_job(&self, body: &SubmitJob) -> Answer<Plan> {

@@ -8,6 +8,7 @@ pub mod audit;
 pub mod booking;
 pub mod cost;
 pub mod event;
+pub mod fit;
 pub mod gpu;
 pub mod job;
 pub mod journal;

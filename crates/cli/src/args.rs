@@ -8,9 +8,9 @@ use crate::context::{Context, Globals};
 use crate::job::Change;
 use crate::refusal::Failure;
 use crate::{
-    apply, attach, audit, book, budget, cluster, completion, cost, doctor, event, exec, gpu, job, journal,
-    login, logs, node, policy, port, price, quota, resize, role, rule, run, scope, secret, share, sku, top,
-    up, volume, whoami,
+    apply, attach, audit, book, budget, cluster, completion, cost, doctor, event, exec, fit, gpu, job,
+    journal, login, logs, node, policy, port, price, quota, resize, role, rule, run, scope, secret, share,
+    sku, top, up, volume, whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs
@@ -38,6 +38,8 @@ pub struct Cli {
 pub enum Command {
     /// Run a command as a job, follow it, and end as it ends
     Run(run::Args),
+    /// Say what a model or a scene needs, which GPUs would do, and what they cost
+    Fit(fit::Args),
     /// Submit the jobs of a file
     Apply(apply::Args),
     /// List jobs
@@ -151,6 +153,7 @@ impl Command {
             Command::Exec(args) => return exec::run(context, args).await,
             Command::Port(args) => port::run(context, args).await,
             Command::Logs(args) => logs::run(context, args).await,
+            Command::Fit(args) => fit::run(context, args).await,
             Command::Apply(args) => apply::run(context, args).await,
             Command::Ps(args) => job::list(context, args).await,
             Command::Show(args) => job::show(context, args).await,

@@ -10,6 +10,7 @@ use crate::moment::{ago, now};
 use crate::output::Paint;
 use crate::refusal::Failure;
 use crate::resolve;
+use crate::run::KindArg;
 use crate::table::{Table, Text, bar, figure, text};
 use crate::units;
 
@@ -17,7 +18,7 @@ use crate::units;
 pub enum Command {
     /// Show budgets of a scope, or of yourself
     Show { scope: Option<String> },
-    /// Set a budget: money=500 gpu-hours=100; none takes a limit away, and with both gone the budget goes
+    /// Set a budget: money=500 gpu-hours=100 frames=2000; none takes a limit away, and with all gone the budget goes
     Set {
         scope: String,
         #[arg(value_enum)]
@@ -25,11 +26,14 @@ pub enum Command {
         #[arg(required = true, value_name = "WHAT=AMOUNT", value_parser = limit)]
         limits: Vec<Limit>,
         /// Count only jobs on this GPU class
-        #[arg(long, conflicts_with = "sku")]
+        #[arg(long, conflicts_with_all = ["sku", "kind"])]
         class: Option<String>,
         /// Count only jobs of this SKU
-        #[arg(long)]
+        #[arg(long, conflicts_with = "kind")]
         sku: Option<String>,
+        /// Count only jobs of this kind
+        #[arg(long, value_enum)]
+        kind: Option<KindArg>,
     },
 }
 
@@ -45,6 +49,7 @@ pub enum PeriodArg {
 pub enum Limit {
     Money(Option<u64>),
     GpuSeconds(Option<u64>),
+    Frames(Option<u64>),
 }
 
 fn limit(text: &str) -> Result<Limit, String> {
@@ -59,7 +64,14 @@ fn limit(text: &str) -> Result<Limit, String> {
         ("gpu-hours", amount) => Ok(Limit::GpuSeconds(Some(
             (u128::from(units::milli(amount)?) * 36).div_ceil(10) as u64,
         ))),
-        _ => Err(format!("a budget limits money and gpu-hours, not '{what}'")),
+        ("frames", "none") => Ok(Limit::Frames(None)),
+        ("frames", amount) => amount
+            .parse()
+            .map(|frames| Limit::Frames(Some(frames)))
+            .map_err(|_| format!("'{amount}' is not a number of frames")),
+        _ => Err(format!(
+            "a budget limits money, gpu-hours and frames, not '{what}'"
+        )),
     }
 }
 
@@ -81,6 +93,7 @@ impl Command {
                 limits,
                 class,
                 sku,
+                kind,
             } => {
                 let scope = resolve::scope(&client, &scope).await?;
                 let id = scope.id.to_string();
@@ -90,8 +103,10 @@ impl Command {
                     period: period.into(),
                     class: class.map(Into::into),
                     sku: sku.map(Into::into),
+                    kind: kind.map(Into::into),
                     money_micros: None,
                     gpu_seconds: None,
+                    frames: None,
                 };
                 change(&mut budgets, budget, &limits);
                 show(
@@ -117,9 +132,12 @@ fn change(budgets: &mut Vec<Budget>, new: Budget, limits: &[Limit]) {
         match *limit {
             Limit::Money(money) => budgets[index].money_micros = money,
             Limit::GpuSeconds(seconds) => budgets[index].gpu_seconds = seconds,
+            Limit::Frames(frames) => budgets[index].frames = frames,
         }
     }
-    budgets.retain(|budget| budget.money_micros.is_some() || budget.gpu_seconds.is_some());
+    budgets.retain(|budget| {
+        budget.money_micros.is_some() || budget.gpu_seconds.is_some() || budget.frames.is_some()
+    });
 }
 
 impl From<PeriodArg> for Period {
@@ -187,6 +205,16 @@ fn show(context: &Context, path: &str, view: &BudgetsView) -> Result<(), Failure
                         bar(gone, Some(limit)),
                     );
                 }
+                if let Some(limit) = budget.frames {
+                    let frames = |count: u64| format!("{count} frames");
+                    let gone = view_of.spent_frames.saturating_add(view_of.held_frames);
+                    push(
+                        frames(view_of.spent_frames),
+                        frames(view_of.held_frames),
+                        frames(limit),
+                        bar(gone, Some(limit)),
+                    );
+                }
             }
             table
         },
@@ -202,8 +230,10 @@ mod tests {
             period: Period::Month,
             class: None,
             sku: None,
+            kind: None,
             money_micros: None,
             gpu_seconds: None,
+            frames: None,
         }
     }
 

@@ -10,12 +10,14 @@ use tenure_api::client::Client;
 use tenure_api::v1::gpu::{DeviceView, GpuQuery};
 use tenure_api::v1::job::{JobQuery, JobView};
 use tenure_api::v1::volume::{VolumeQuery, VolumeView};
+use tenure_domain::workload::model::{CATALOGUE, Known};
 
 use crate::args::Cli;
 use crate::context::{Context, Globals};
 use crate::output::Form;
 use crate::refusal::Failure;
 use crate::safe::safe;
+use crate::units;
 
 #[derive(Debug, ClapArgs)]
 #[command(
@@ -64,6 +66,17 @@ pub fn complete_gpus(current: &OsStr) -> Vec<CompletionCandidate> {
 /// The volumes the user's jobs may name.
 pub fn complete_volumes(current: &OsStr) -> Vec<CompletionCandidate> {
     offered(current, volumes())
+}
+
+/// The models known by name.
+pub fn complete_models(current: &OsStr) -> Vec<CompletionCandidate> {
+    let current = current.to_string_lossy().to_ascii_lowercase();
+    let fits = CATALOGUE.iter().filter(|known| known.name.starts_with(&current));
+    let offer = |known: &Known| {
+        let size = format!("{} parameters", units::grouped(known.shape.params));
+        CompletionCandidate::new(known.name).help(Some(size.into()))
+    };
+    fits.map(offer).collect()
 }
 
 /// Ids that begin, or whose names begin, as what was typed. A shell waits for this at every key, so it gives up soon and

@@ -53,8 +53,17 @@ pub enum IsolationArg {
 
 impl DemandArgs {
     pub fn demand(&self) -> Result<Demand, Failure> {
+        self.filled(true)
+    }
+
+    /// The same where a SKU or a workload says how many GPUs: asking for a class is then not asking for one of it.
+    pub fn open(&self) -> Result<Demand, Failure> {
+        self.filled(false)
+    }
+
+    fn filled(&self, implies: bool) -> Result<Demand, Failure> {
         let defaults = Demand::default();
-        let (gpus, share) = self.gpus_and_share()?;
+        let (gpus, share) = self.gpus_and_share(implies)?;
         Ok(Demand {
             nodes: self.nodes.unwrap_or(defaults.nodes),
             gpus,
@@ -77,11 +86,8 @@ impl DemandArgs {
 
     /// How many slices, and the share of each where `--gpus` said one. Asking for a GPU's memory, compute, class or
     /// model is asking for a GPU.
-    fn gpus_and_share(&self) -> Result<(u32, Option<u16>), Failure> {
-        let implied = self.vram.is_some_and(|vram| vram > 0)
-            || self.compute.is_some()
-            || self.class.is_some()
-            || self.model.is_some();
+    fn gpus_and_share(&self, implies: bool) -> Result<(u32, Option<u16>), Failure> {
+        let implied = implies && self.asks_for_gpu();
         match self.gpus {
             None => Ok((u32::from(implied), None)),
             Some(milli) if milli % 1000 == 0 => u32::try_from(milli / 1000)
@@ -98,6 +104,15 @@ impl DemandArgs {
             ))
             .hint("give a whole number, a part below 1, or a number of GPUs and --compute for each")),
         }
+    }
+}
+
+impl DemandArgs {
+    fn asks_for_gpu(&self) -> bool {
+        self.vram.is_some_and(|vram| vram > 0)
+            || self.compute.is_some()
+            || self.class.is_some()
+            || self.model.is_some()
     }
 }
 

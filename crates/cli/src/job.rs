@@ -16,7 +16,7 @@ use crate::output::{Form, Paint};
 use crate::refusal::{Failure, JOB_FAILED};
 use crate::safe::safe;
 use crate::table::{Table, Text, figure, text};
-use crate::{demand, resolve, units};
+use crate::{demand, resolve, units, workload};
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
@@ -235,7 +235,14 @@ fn fields(job: &JobView) -> Table {
     let volumes: Vec<String> = spec.volumes.iter().map(volume_said).collect();
     table.field_if("volumes", joined(volumes.iter()));
     table.field("needs", demand::said(&spec.demand));
+    if let Some(derivation) = &job.derivation {
+        table.field("derived", workload::said(derivation));
+        for differs in &derivation.differs {
+            table.field("note", differs.as_str());
+        }
+    }
     table.field_if("sku", spec.sku.clone());
+    table.field_if("outgrew", outgrew(job));
     table.field(
         "limit",
         format!(
@@ -292,6 +299,20 @@ fn fields(job: &JobView) -> Table {
         used(&mut table, job, usage);
     }
     table
+}
+
+/// A job whose allocations were refused at its limit and that did not succeed is told so.
+fn outgrew(job: &JobView) -> Option<String> {
+    let refusals = job.usage.map_or(0, |usage| usage.refusals);
+    let failed = matches!(job.outcome, Some(Outcome::Failed { .. } | Outcome::OverLimit));
+    (failed && refusals > 0).then(|| {
+        let had = units::show_mib(job.spec.demand.vram_mib);
+        let grow = match job.spec.grow {
+            true => "it grew as far as it may",
+            false => "ask for more, or let it grow with --grow",
+        };
+        format!("device memory was refused {refusals} times at its limit of {had}; {grow}")
+    })
 }
 
 /// What it did with its devices in the time that was metered.

@@ -21,6 +21,7 @@ mod demand;
 mod doctor;
 mod event;
 mod exec;
+mod fit;
 mod follow;
 mod gpu;
 mod input;
@@ -59,6 +60,7 @@ mod units;
 mod up;
 mod volume;
 mod whoami;
+mod workload;
 
 use std::process::ExitCode;
 

@@ -59,9 +59,9 @@ impl Command {
                 };
                 for (meter, limit) in limits {
                     match limit {
-                        Some(limit) => new.0.insert(meter, limit),
-                        None => new.0.remove(&meter),
-                    };
+                        Some(limit) => new.set(meter, limit),
+                        None => new.unset(&meter),
+                    }
                 }
                 let view = client
                     .set_quota(&id, &SetQuota { limits: new }, Some(before.revision))
@@ -88,9 +88,9 @@ fn show(context: &Context, path: &str, view: &QuotaView) -> Result<(), Failure> 
     }
     let meters: Vec<&Meter> = view
         .limits
-        .0
-        .keys()
-        .chain(view.used.0.keys())
+        .iter()
+        .chain(view.used.iter())
+        .map(|(meter, _)| meter)
         .collect::<BTreeSet<_>>()
         .into_iter()
         .collect();

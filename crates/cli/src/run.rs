@@ -17,7 +17,7 @@ use tenure_domain::workload::job::Outcome;
 use tenure_domain::workload::spec::{JobSpec, Kind, Priority};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::completion::complete_volumes;
+use crate::completion::{complete_models, complete_volumes};
 use crate::context::Context;
 use crate::demand::{self, DemandArgs};
 use crate::follow::{follow, until_done, until_running};
@@ -27,12 +27,21 @@ use crate::output::{Form, Output, Paint};
 use crate::refusal::Failure;
 use crate::safe::safe;
 use crate::session::{Ended, Wanted, stay};
+use crate::workload::{self, WorkloadArgs};
 use crate::{input, resolve, terminal, units};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     #[command(flatten)]
     demand: DemandArgs,
+    /// The model it runs or trains, by name or by size such as 13B; what it needs is derived from that
+    #[arg(long, value_name = "MODEL", help_heading = "What it is", add = ArgValueCompleter::new(complete_models))]
+    model_name: Option<String>,
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    /// When it ends for want of device memory, run it again with more
+    #[arg(long)]
+    grow: bool,
     /// A named size instead; `tenure sku list` shows them
     #[arg(long)]
     sku: Option<String>,
@@ -117,6 +126,19 @@ pub enum KindArg {
     Video,
 }
 
+impl From<KindArg> for Kind {
+    fn from(kind: KindArg) -> Kind {
+        match kind {
+            KindArg::Batch => Kind::Batch,
+            KindArg::Inference => Kind::Inference,
+            KindArg::FineTune => Kind::FineTune,
+            KindArg::Training => Kind::Training,
+            KindArg::Rendering => Kind::Rendering,
+            KindArg::Video => Kind::Video,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum PriorityArg {
     Low,
@@ -157,19 +179,16 @@ fn distinct(pairs: Vec<(String, String)>, flag: &str) -> Result<BTreeMap<String,
 
 impl Args {
     fn spec(&mut self) -> Result<JobSpec, Failure> {
+        let kind: Kind = self.kind.into();
+        let workload = self.workload.workload(self.model_name.as_deref(), kind)?;
+        let filled = workload.is_some() || self.sku.is_some();
         let mut spec = JobSpec {
             name: self.name.take().unwrap_or_else(|| {
                 let named_after = self.command.first().or(self.image.as_ref());
                 name_of(named_after.map_or("job", String::as_str))
             }),
-            kind: match self.kind {
-                KindArg::Batch => Kind::Batch,
-                KindArg::Inference => Kind::Inference,
-                KindArg::FineTune => Kind::FineTune,
-                KindArg::Training => Kind::Training,
-                KindArg::Rendering => Kind::Rendering,
-                KindArg::Video => Kind::Video,
-            },
+            kind,
+            workload: workload.map(Box::new),
             priority: match self.priority {
                 PriorityArg::Low => Priority::Low,
                 PriorityArg::Normal => Priority::Normal,
@@ -184,7 +203,10 @@ impl Args {
             volumes: std::mem::take(&mut self.volumes),
             workdir: self.workdir.take(),
             sku: self.sku.take(),
-            demand: self.demand.demand()?,
+            demand: match filled {
+                true => self.demand.open()?,
+                false => self.demand.demand()?,
+            },
             run_time_s: self.time,
             stdin: self.interactive || self.tty,
             tty: self.tty,
@@ -192,6 +214,7 @@ impl Args {
             max_attempts: 3,
             restartable: self.restartable,
             booking: self.booking,
+            grow: self.grow,
         };
         if let Some(name) = terminal::name().filter(|_| spec.tty) {
             spec.env.entry("TERM".into()).or_insert(name);
@@ -400,8 +423,11 @@ pub fn fresh_key() -> Result<String, Failure> {
 
 pub fn show_plan(out: &Output, spec: &JobSpec, plan: &Plan) {
     let dim = |text: &str| out.paint_note(Paint::Dim, text);
+    let filled = plan.filled.as_ref();
+    let asked = filled.map_or(&spec.demand, |filled| &filled.demand);
+    let run_time_s = filled.map_or(spec.run_time_s, |filled| filled.run_time_s);
     let size = spec.sku.as_ref().map_or_else(
-        || demand::said(&spec.demand),
+        || demand::said(asked),
         |sku| match spec.demand.nodes {
             1 => format!("SKU {}", safe(sku)),
             members => format!("{members} members, each SKU {}", safe(sku)),
@@ -411,8 +437,18 @@ pub fn show_plan(out: &Output, spec: &JobSpec, plan: &Plan) {
         "{} {} {}",
         dim("plan:"),
         out.paint_note(Paint::Bold, &safe(&spec.name)),
-        dim(&format!("{size}, for {} at most", length(spec.run_time_s * 1000)))
+        dim(&format!("{size}, for {} at most", length(run_time_s * 1000)))
     ));
+    if let Some(derivation) = &plan.derivation {
+        out.say(&format!("      {}", dim(&safe(&workload::said(derivation)))));
+        for differs in &derivation.differs {
+            out.say(&format!(
+                "      {} {}",
+                out.paint_note(Paint::Busy, "note:"),
+                safe(differs)
+            ));
+        }
+    }
     let money = |micros| units::show_money(micros, &plan.currency);
     match &plan.waiting {
         None if plan.starts_now => {

@@ -73,6 +73,19 @@ pub fn mib(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("'{text}' is more memory than can be counted"))
 }
 
+/// A number by thousands: `13,015,864,320`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 /// Thousandths, from `2.5`; also `500m`.
 pub fn milli(text: &str) -> Result<u64, String> {
     let wrong = || format!("'{text}' is not an amount; write it like 2, 0.5 or 2.25, to a thousandth");

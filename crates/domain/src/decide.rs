@@ -3,6 +3,7 @@
 mod audit;
 mod booking;
 mod fleet;
+mod grow;
 mod job;
 mod member;
 mod pause;
@@ -12,7 +13,7 @@ mod scrub;
 mod session;
 mod volume;
 
-pub(crate) use pause::cannot_pause;
+pub(crate) use pause::can_pause;
 
 use crate::actor::Actor;
 use crate::command::{Command, Wish};

@@ -32,6 +32,7 @@ use crate::tenancy::rule::Rules;
 use crate::tenancy::scope::{Identity, ScopeId, UserFacts};
 use crate::tenancy::share::Share;
 use crate::time::Time;
+use crate::workload::derive::Derivation;
 use crate::workload::job::{Admission, Outcome, PauseReason, StopReason};
 use crate::workload::member::MemberEnd;
 use crate::workload::session::{Session, SessionEnd};
@@ -229,6 +230,9 @@ pub enum Event {
         /// What the names of its volumes meant, in their order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         volumes: Vec<VolumeId>,
+        /// How its demand came about, where it said what it is.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        derivation: Option<Box<Derivation>>,
     },
     /// Room is kept for a waiting job until it starts; its victims, if any, are told to leave by their own events.
     JobPromised {
@@ -317,6 +321,9 @@ pub enum Event {
     JobRequeued {
         job: JobId,
         why: String,
+        /// Device memory of each slice from now on, where it outgrew what it had.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        vram_mib: Option<u64>,
     },
     /// The job ended: hold and quota returned, the job moves to history.
     JobEnded {

@@ -15,6 +15,7 @@ pub mod decide;
 pub mod event;
 pub mod forecast;
 pub mod id;
+pub mod kind;
 pub mod ledger;
 pub mod meter;
 pub mod money;

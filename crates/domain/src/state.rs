@@ -26,6 +26,7 @@ use crate::tenancy::share::Share;
 use crate::tenancy::tree::Tree;
 use crate::time::Time;
 use crate::workload::job::{DoneJob, Job, Phase};
+use crate::workload::learnt::Learnt;
 use crate::workload::session::Session;
 use crate::workload::spec::{Priority, Sku};
 
@@ -66,6 +67,9 @@ pub struct State {
     /// What jobs' run times were like.
     #[serde(default)]
     pub history: History,
+    /// What workloads took.
+    #[serde(default, skip_serializing_if = "Learnt::is_empty")]
+    pub learnt: Learnt,
     /// Waiting jobs.
     #[serde(skip)]
     pub queue: Queue,
@@ -121,6 +125,31 @@ impl State {
             .get(ScopeId::Platform)
             .expect("INVARIANT: jobs are of a founded platform")
             .share
+    }
+
+    /// The size a job means by a name: that of its class, else the one for any class, else the only one there is.
+    pub(crate) fn sku(&self, name: &str, class: Option<&str>) -> Result<&Sku, Refusal> {
+        let of_class = class.and_then(|class| self.skus.get(&Sku::key_for(name, class)));
+        if let Some(sku) = of_class.or_else(|| self.skus.get(name)) {
+            return Ok(sku);
+        }
+        let classes: Vec<&Sku> = self.skus.values().filter(|sku| sku.name == name).collect();
+        match (&classes[..], class) {
+            ([one], None) => Ok(one),
+            ([], _) => Err(Refusal::invalid("/sku", format!("there is no SKU named {name}"))
+                .hint("`tenure sku list` shows them")),
+            (some, _) => {
+                let names: Vec<&str> = some
+                    .iter()
+                    .filter_map(|sku| sku.demand.class.as_deref())
+                    .collect();
+                Err(Refusal::invalid(
+                    "/demand/class",
+                    format!("SKU {name} is defined for {}", names.join(", ")),
+                )
+                .hint("say which GPU class"))
+            }
+        }
     }
 
     /// The account that pays for a scope's jobs.

@@ -64,20 +64,45 @@ impl Period {
             // Day 0 was a Thursday, three days after its week's Monday.
             Period::Week => Time((day - (day + 3).rem_euclid(7)) * DAY_MS),
             Period::Month => {
-                let Ok(moment) = jiff::Timestamp::from_millisecond(at.0) else {
+                // Beyond what a calendar knows.
+                if jiff::Timestamp::from_millisecond(at.0).is_err() {
                     return Time(0);
-                };
-                let of_month = moment.to_zoned(jiff::tz::TimeZone::UTC).date().day();
-                Time((day - i64::from(of_month) + 1) * DAY_MS)
+                }
+                Time((day - days_into_month(day)) * DAY_MS)
             }
             Period::Total => Time(i64::MIN),
         }
     }
 }
 
+/// How many days of its month lie before a day that is told from 1970. Reckoned here because every hold asks for it
+/// at every scope; years begin in March, so that the odd day comes last.
+fn days_into_month(day: i64) -> i64 {
+    // Day 0 is 719,468 days after 1 March of the year 0; a cycle of 400 years has 146,097.
+    let of_cycle = (day + 719_468).rem_euclid(146_097);
+    let year = (of_cycle - of_cycle / 1_460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
+    let of_year = of_cycle - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    of_year - (153 * month + 2) / 5
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn months_begin_as_in_the_calendar() {
+        let start = jiff::civil::date(1583, 1, 1);
+        for n in 0..400_000 {
+            let date = start.checked_add(jiff::Span::new().days(n)).expect("a date");
+            let day = start.duration_until(jiff::civil::date(1970, 1, 1)).as_hours() / 24;
+            assert_eq!(
+                days_into_month(i64::from(n) - day),
+                i64::from(date.day()) - 1,
+                "{date}"
+            );
+        }
+    }
 
     fn at(text: &str) -> Time {
         Time(text.parse::<jiff::Timestamp>().unwrap().as_millisecond())

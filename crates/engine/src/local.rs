@@ -5,7 +5,6 @@
 
 pub mod authority;
 mod conversation;
-mod frame;
 pub mod hub;
 mod link;
 mod pace;

@@ -38,10 +38,12 @@ impl Hash {
 
     pub(crate) fn write_hex(&self, out: &mut String) {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        for byte in self.0 {
-            out.push(char::from(DIGITS[usize::from(byte >> 4)]));
-            out.push(char::from(DIGITS[usize::from(byte & 15)]));
+        let mut hex = [0; 64];
+        let (pairs, _) = hex.as_chunks_mut::<2>();
+        for (pair, byte) in pairs.iter_mut().zip(self.0) {
+            *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
         }
+        out.push_str(std::str::from_utf8(&hex).expect("digits are ASCII"));
     }
 }
 

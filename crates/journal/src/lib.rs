@@ -41,7 +41,7 @@ pub use head::{KeyError, PublicKey, SignedHead, SigningKey};
 pub use history::HistoryRow;
 pub use key::KeyRow;
 pub use leader::{Journal, JournalHandle};
-pub use line::{Entry, Line};
+pub use line::{Entry, EventText, Line};
 pub use location::{Location, Options};
 pub use proof::{Proof, ProofError, check_proof};
 pub use reader::JournalReader;

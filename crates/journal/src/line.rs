@@ -5,7 +5,9 @@
 //! The bytes of the line are the event: its hash is taken over them, so they are written by hand and
 //! never re-encoded. What an event means is not known here.
 
-use serde::Deserialize;
+use std::ops::Deref;
+
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::hash::Hash;
@@ -16,7 +18,60 @@ pub struct Entry {
     pub at_ms: i64,
     pub by: String,
     pub request: Option<String>,
-    pub event: Box<str>,
+    pub event: EventText,
+}
+
+/// The text of an event, to be one JSON object on one line. What was encoded here is; what comes as text is read
+/// through before it is appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventText {
+    text: Box<str>,
+    encoded: bool,
+}
+
+impl EventText {
+    pub fn encode(event: &impl Serialize) -> Result<EventText, serde_json::Error> {
+        let text = serde_json::to_string(event)?;
+        Ok(EventText {
+            // Compact JSON has no line breaks, and what begins an object ends it.
+            encoded: text.starts_with('{'),
+            text: text.into(),
+        })
+    }
+
+    fn is_sound(&self) -> bool {
+        let text = self.text.as_bytes();
+        let one_object =
+            || serde_json::from_str::<&RawValue>(&self.text).is_ok_and(|raw| raw.get().len() == text.len());
+        self.encoded
+            || text.first() == Some(&b'{') && !text.contains(&b'\n') && !text.contains(&b'\r') && one_object()
+    }
+}
+
+impl From<Box<str>> for EventText {
+    fn from(text: Box<str>) -> EventText {
+        EventText { text, encoded: false }
+    }
+}
+
+impl From<String> for EventText {
+    fn from(text: String) -> EventText {
+        EventText::from(Box::<str>::from(text))
+    }
+}
+
+impl From<&str> for EventText {
+    fn from(text: &str) -> EventText {
+        EventText::from(Box::<str>::from(text))
+    }
+}
+
+impl Deref for EventText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
 }
 
 /// An event read back, with the exact line it was stored as.
@@ -80,11 +135,7 @@ impl Entry {
     /// Whether the event is one JSON object on one line, so that the line it goes into can be split and
     /// read again.
     pub(crate) fn is_sound(&self) -> bool {
-        let text = self.event.as_bytes();
-        text.first() == Some(&b'{')
-            && !text.contains(&b'\n')
-            && !text.contains(&b'\r')
-            && serde_json::from_str::<&RawValue>(&self.event).is_ok_and(|raw| raw.get().len() == text.len())
+        self.event.is_sound()
     }
 
     /// Writes this entry's line at the end of `out` and returns its hash.
@@ -108,6 +159,12 @@ impl Entry {
 
 fn write_string(text: &str, out: &mut String) {
     out.push('"');
+    let plain = |byte: u8| byte >= 0x20 && byte != b'"' && byte != b'\\';
+    if text.bytes().all(plain) {
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),
@@ -155,6 +212,23 @@ mod tests {
         }
         for bad in ["", "1", "{\n}", "{\r}", "{} ", "{}{}", "{\"a\":}", "{}\"", "[{}]"] {
             assert!(!entry(bad).is_sound(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_here_is_as_sound_as_what_is_read_through() {
+        #[derive(Serialize)]
+        struct Said {
+            text: &'static str,
+        }
+        let said = EventText::encode(&Said { text: "a\n\r\"}{" }).unwrap();
+        assert!(said.encoded && EventText::from(&*said).is_sound());
+        for bare in [
+            EventText::encode(&7),
+            EventText::encode(&"{}"),
+            EventText::encode(&[1]),
+        ] {
+            assert!(!bare.unwrap().is_sound(), "only objects are events");
         }
     }
 }

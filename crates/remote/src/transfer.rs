@@ -2,18 +2,21 @@
 //!
 //! A write has done with the program's memory once that is copied, so it never waits for the device. A long one
 //! without an event goes in pieces, and so does a long blocking read: while one piece is copied here, the broker
-//! moves the next.
+//! moves the next. Long blocking writes have few pieces under way: what waits anyway may use the same spans again,
+//! which are in the processor's caches still.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
+use std::sync::Arc;
 
 use tenure_wire::{Id, Request};
 
 use crate::abi::{Handle, INVALID_MEM_OBJECT, INVALID_VALUE};
-use crate::bulk::Bulk;
+use crate::bulk::{Bulk, Room};
 use crate::callback::print_what_came;
 use crate::command::Command;
 use crate::export::{done, three};
+use crate::link::Remote;
 use crate::memory::Memory;
 use crate::object::get;
 use crate::pending::{Block, CopyOut, Pending};
@@ -49,13 +52,27 @@ pub fn read_block(
     Ok(())
 }
 
-/// Sends one write of a packed block.
+/// Sends one write of a packed block, whose span is used again once it has ended.
 pub fn write_block(
     command: &Command,
     from: *const u8,
     block: Block,
     request: impl FnOnce(tenure_wire::Order, tenure_wire::Span) -> Request,
 ) -> Result<(), i32> {
+    let link = command.link();
+    let (event, room) = send_block(command, from, block, request)?;
+    link.pendings
+        .add(link, Pending::new(event, command.queue.remote.id, room, None));
+    Ok(())
+}
+
+/// Sends one write of a packed block: what ends with it, and the span that is its own until then.
+fn send_block(
+    command: &Command,
+    from: *const u8,
+    block: Block,
+    request: impl FnOnce(tenure_wire::Order, tenure_wire::Span) -> Request,
+) -> Result<(Arc<Remote>, Room), i32> {
     let link = command.link();
     let reach = block.slice_pitch.saturating_mul(block.slices);
     link.pendings.await_overlap(link, from, reach)?;
@@ -65,9 +82,7 @@ pub fn write_block(
     unsafe { block.pack(from, room.start()) };
     let event = command.post_with_event(|order| request(order, span))?;
     command.give(event.clone());
-    link.pendings
-        .add(link, Pending::new(event, command.queue.remote.id, room, None));
-    Ok(())
+    Ok((event, room))
 }
 
 pub unsafe extern "C" fn read(
@@ -160,7 +175,7 @@ fn read_pieces(command: &Command, buffer: Id, at: usize, size: usize, to: *mut u
 pub unsafe extern "C" fn write(
     queue: Handle,
     buffer: Handle,
-    _blocking: u32,
+    blocking: u32,
     at: usize,
     size: usize,
     from: *const c_void,
@@ -185,21 +200,45 @@ pub unsafe extern "C" fn write(
         let id = buffer.remote.id;
         let in_pieces = size > 2 * PIECE && !command.wants_event();
         let piece = if in_pieces { PIECE } else { size };
-        for done in (0..size).step_by(piece.max(1)) {
+        let mut under_way: VecDeque<(Arc<Remote>, Room)> = VecDeque::new();
+        let sent = (0..size).step_by(piece.max(1)).try_for_each(|done| {
+            let oldest = (blocking != 0 && under_way.len() == PIECES).then(|| under_way.pop_front());
+            if let Some((event, room)) = oldest.flatten() {
+                await_span(&command, &event, room)?;
+            }
             let length = piece.min(size - done);
             // SAFETY: within what the program said it has there.
             let start = unsafe { from.cast::<u8>().add(done) };
-            write_block(&command, start, Block::line(length), |order, from| {
-                Request::Write {
-                    order,
-                    buffer: id,
-                    at: (at + done) as u64,
-                    from,
-                }
-            })?;
+            let request = |order, from| Request::Write {
+                order,
+                buffer: id,
+                at: (at + done) as u64,
+                from,
+            };
+            under_way.push_back(send_block(&command, start, Block::line(length), request)?);
+            Ok(())
+        });
+        let link = command.link();
+        for (event, room) in under_way {
+            let pending = Pending::new(event, command.queue.remote.id, room, None);
+            link.pendings.add(link, pending);
         }
-        Ok(())
+        sent
     })
+}
+
+/// Waits until the broker has done with a span. Whether its command failed is said where the program asks next.
+fn await_span(command: &Command, event: &Remote, room: Room) -> Result<(), i32> {
+    let link = command.link();
+    let ended = link.call(&Request::Wait {
+        events: vec![event.id],
+    });
+    if link.usable() {
+        return Ok(());
+    }
+    // The broker may still read there; nobody else gets it.
+    std::mem::forget(room);
+    ended.map(drop)
 }
 
 /// The rows of a block in the program's memory, and where it begins.

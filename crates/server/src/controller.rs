@@ -184,8 +184,18 @@ impl Controller {
 /// How the writer works.
 #[derive(Debug, Clone)]
 pub struct WriterOptions {
-    /// A snapshot is written after this many events.
+    /// A snapshot is written after this many events, or after more where the state is large.
     pub snapshot_every: u64,
+}
+
+/// To write a snapshot costs by what is live, to replay by what happened since: so many events for each live job are
+/// between two snapshots at least, and writing them takes a small part of all work however large the state.
+const EVENTS_A_JOB: u64 = 2;
+
+impl WriterOptions {
+    fn snapshot_after(&self, state: &State) -> u64 {
+        self.snapshot_every.max(EVENTS_A_JOB * state.jobs.len() as u64)
+    }
 }
 
 impl Default for WriterOptions {

@@ -5,6 +5,7 @@ pub mod access;
 pub mod booking;
 pub mod cost;
 pub mod event;
+pub mod fit;
 pub mod gpu;
 pub mod job;
 pub mod journal;
@@ -74,6 +75,7 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(booking::calendar::calendar))
         .routes(routes!(job::jobs, job::submit_job))
         .routes(routes!(job::plan::plan_job))
+        .routes(routes!(fit::fit_workload))
         .routes(routes!(job::job))
         .routes(routes!(job::stop_job))
         .routes(routes!(job::pause::pause_job))

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tenure_api::channel::frame::{FrameError, FrameReader, FrameWriter};
 use tenure_api::channel::reading::MAX_DEVICES;
 use tenure_api::channel::{FromAgent, FromServer, Reader};
 use tenure_domain::id::VolumeId;
@@ -13,7 +14,6 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use super::{ChannelConfig, Stream};
-use crate::frame::{FrameError, FrameReader, FrameWriter};
 use crate::identity::Identity;
 use crate::interact::Streams;
 use crate::lease::Lease;

@@ -5,9 +5,10 @@ use tenure_domain::id::{AllocationId, JobId, NodeId, UserId};
 use tenure_domain::refusal::Refusal;
 use tenure_domain::schedule::allocation::Slice;
 use tenure_domain::schedule::why::{Basis, Instead, Starts};
+use tenure_domain::workload::derive::Derivation;
 use tenure_domain::workload::job::{Outcome, StopReason};
 use tenure_domain::workload::member::{MemberEnd, MemberPhase};
-use tenure_domain::workload::spec::{Isolation, JobSpec};
+use tenure_domain::workload::spec::{Demand, Isolation, JobSpec};
 use tenure_domain::workload::usage::Usage;
 use utoipa::{IntoParams, ToSchema};
 
@@ -77,6 +78,9 @@ pub struct JobView {
     pub owner: UserId,
     pub owner_path: String,
     pub spec: JobSpec,
+    /// How its demand came about, where it said what it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub derivation: Option<Box<Derivation>>,
     pub phase: JobPhase,
     pub submitted: Moment,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,6 +214,19 @@ pub struct Plan {
     pub node_name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
+    /// What it would ask for, where a SKU or a workload filled that in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filled: Option<Filled>,
+    /// How that came about, where it said what it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub derivation: Option<Box<Derivation>>,
+}
+
+/// What of a job was filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Filled {
+    pub demand: Demand,
+    pub run_time_s: u64,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]

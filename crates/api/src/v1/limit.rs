@@ -10,7 +10,8 @@ use utoipa::ToSchema;
 use super::time::Moment;
 
 /// Limits by meter: `gpu_milli`, `slices`, `vram_mib`, `cpu_milli`, `memory_mib`, `jobs`, each also `@class:NAME`
-/// or `@sku:NAME`. A meter that is absent is unlimited.
+/// or `@sku:NAME`; `jobs`, `gpu_milli` and `vram_mib` also `@kind:NAME` and, of models of one size, `@kind:NAME:13b`.
+/// A meter that is absent is unlimited.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SetQuota {
@@ -59,6 +60,10 @@ pub struct BudgetView {
     pub held_micros: i64,
     pub spent_gpu_seconds: u64,
     pub held_gpu_seconds: u64,
+    #[serde(default)]
+    pub spent_frames: u64,
+    #[serde(default)]
+    pub held_frames: u64,
 }
 
 impl BudgetView {

@@ -492,6 +492,7 @@ fn close_no_show(state: &State, booking: &Booking, window: &Window, at: Time) ->
     let cost = Cost {
         money: price,
         gpu_ms: had.gpu_ms,
+        frames: 0,
     };
     settled(booking, window, CloseReason::NoShow, price, Micros::ZERO, cost)
 }

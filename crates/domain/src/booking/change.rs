@@ -150,6 +150,7 @@ pub fn due(state: &State, window: &Window, at: Time) -> Cost {
     Cost {
         money: Micros(had.money.0.saturating_add(fee.0).min(window.cost().money.0)),
         gpu_ms: had.gpu_ms,
+        frames: 0,
     }
 }
 

@@ -335,13 +335,13 @@ pub fn fits_quotas(
     but: Option<BookingId>,
 ) -> Result<(), Refusal> {
     for above in state.tree.chain(scope) {
-        let limits = above.quota.0.iter();
+        let limits = above.quota.iter();
         let limits = limits.filter(|(meter, _)| meter.resource == Resource::BookedMilli);
         for (Meter { of, .. }, limit) in limits {
             let class = match of {
                 Of::All => None,
                 Of::Class(class) => Some(&**class),
-                Of::Sku(_) => continue,
+                Of::Sku(_) | Of::Kind(_) => continue,
             };
             let line = state.bookings.held_by(&state.tree.subtree(above.id), class, but);
             for window in windows {
@@ -349,7 +349,7 @@ pub fn fits_quotas(
                 let of_class = seats.filter(|seat| class.is_none_or(|class| *seat.class == *class));
                 let asked: u64 = of_class.map(|seat| u64::from(seat.gpus) * 1000).sum();
                 let held = line.peak(window.start, window.end);
-                if asked > 0 && held.saturating_add(asked) > *limit {
+                if asked > 0 && held.saturating_add(asked) > limit {
                     let title = state.tree.title(above.id);
                     let sentence = format!(
                         "{title} may hold {limit} of booked_milli at once; {held} are booked in the window of {} and {asked} more do not fit",
@@ -486,6 +486,7 @@ pub fn more(before: Cost, after: Cost) -> Cost {
     Cost {
         money: Micros(after.money.0.saturating_sub(before.money.0).max(0)),
         gpu_ms: after.gpu_ms.saturating_sub(before.gpu_ms),
+        frames: 0,
     }
 }
 

@@ -163,6 +163,7 @@ impl Window {
         Cost {
             money: self.hourly.for_ms_at_hourly(ms),
             gpu_ms: u64::try_from(gpu_ms).unwrap_or(u64::MAX),
+            frames: 0,
         }
     }
 
@@ -210,7 +211,7 @@ impl Booking {
     }
 
     pub fn counted_as(&self) -> [Of; 2] {
-        [Of::All, Of::Class(self.spec.class.clone())]
+        [Of::All, Of::Class((*self.spec.class).into())]
     }
 }
 
@@ -218,6 +219,7 @@ pub fn sum(costs: impl Iterator<Item = Cost>) -> Cost {
     costs.fold(Cost::default(), |sum, cost| Cost {
         money: Micros(sum.money.0.saturating_add(cost.money.0)),
         gpu_ms: sum.gpu_ms.saturating_add(cost.gpu_ms),
+        frames: 0,
     })
 }
 

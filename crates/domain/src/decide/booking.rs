@@ -194,6 +194,7 @@ impl Case<'_> {
         let cost = Cost {
             money: due,
             gpu_ms: 0,
+            frames: 0,
         };
         let charge = posting(before.account, due);
         let why = why.into();

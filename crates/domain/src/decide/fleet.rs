@@ -140,7 +140,7 @@ impl Case<'_> {
             && inventory
                 .gpus
                 .iter()
-                .all(|facts| node.gpus.iter().any(|gpu| gpu.present && gpu.facts == *facts));
+                .all(|facts| node.gpus.iter().any(|gpu| gpu.present && *gpu.facts == *facts));
         Ok(if same {
             vec![]
         } else {

@@ -21,7 +21,9 @@ use crate::schedule::volume::VolumeNeeds;
 use crate::tenancy::budget::Cost;
 use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
+use crate::workload::derive::Derivation;
 use crate::workload::job::{Job, Outcome, Phase, StopReason};
+use crate::workload::learnt::signature;
 use crate::workload::member::MemberEnd;
 use crate::workload::spec::{Demand, JobSpec};
 use crate::workload::usage::Usage;
@@ -39,6 +41,8 @@ impl Case<'_> {
         let scope = ScopeId::User(owner);
         spec.check()?;
         let spec = self.with_sku(spec)?;
+        let (spec, derivation) = self.with_workload(owner, spec)?;
+        spec.demand.check()?;
         self.may_ask(Action::JobSubmit, scope, &spec)?;
         if let Some(suspended) = self.state.tree.suspended_above(scope) {
             return Err(Refusal::new(
@@ -110,6 +114,7 @@ impl Case<'_> {
             owner,
             spec: spec.clone(),
             volumes: volumes.clone(),
+            derivation,
         }];
         match started {
             Some(Ok(started)) => events.extend(started),
@@ -124,10 +129,7 @@ impl Case<'_> {
         let Some(name) = &spec.sku else {
             return Ok(spec.clone());
         };
-        let Some(sku) = self.state.skus.get(name) else {
-            return Err(Refusal::invalid("/sku", format!("there is no SKU named {name}"))
-                .hint("`tenure sku list` shows them"));
-        };
+        let sku = self.state.sku(name, spec.demand.class.as_deref())?;
         // How many of that size is the job's own word.
         let nodes = match spec.demand.nodes {
             1 => sku.demand.nodes,
@@ -135,10 +137,14 @@ impl Case<'_> {
         };
         let one = |demand: &Demand| Demand {
             nodes: 1,
+            class: None,
             ..demand.clone()
         };
         let asked = one(&spec.demand);
-        if asked != Demand::default() && asked != one(&sku.demand) {
+        let of_class = sku.demand.class.is_none()
+            || spec.demand.class.is_none()
+            || spec.demand.class == sku.demand.class;
+        if !of_class || asked != Demand::default() && asked != one(&sku.demand) {
             return Err(Refusal::invalid(
                 "/demand",
                 format!("SKU {name} sets the demand; give one or the other"),
@@ -147,9 +153,32 @@ impl Case<'_> {
         let mut filled = JobSpec::clone(spec);
         filled.demand = Demand {
             nodes,
+            class: sku.demand.class.clone().or(spec.demand.class.clone()),
             ..sku.demand.clone()
         };
         Ok(Arc::new(filled))
+    }
+
+    /// A job that says what it is gets what that needs, where it asks for nothing else.
+    fn with_workload(
+        &self,
+        owner: UserId,
+        spec: Arc<JobSpec>,
+    ) -> Result<(Arc<JobSpec>, Option<Box<Derivation>>), Refusal> {
+        let Some(workload) = &spec.workload else {
+            return Ok((spec, None));
+        };
+        let tenant = self.state.tree.tenant_of(ScopeId::User(owner));
+        let measured = tenant.and_then(|tenant| {
+            let signature = signature(workload, &spec.name);
+            self.state.learnt.measured(tenant, &signature)
+        });
+        let mut derivation = Derivation::of(workload, measured)?;
+        let mut filled = JobSpec::clone(&spec);
+        filled.kind = workload.kind();
+        derivation.fill(&mut filled)?;
+        filled.check()?;
+        Ok((Arc::new(filled), Some(Box::new(derivation))))
     }
 
     pub(super) fn stop(&mut self, id: JobId, reason: StopReason) -> Result<Vec<Event>, Refusal> {
@@ -241,7 +270,10 @@ impl Case<'_> {
                     signal,
                     by,
                 };
-                let ended = self.ended(job, &[(allocation, end)]);
+                let ended = match self.grown(allocation, job, &end, metered.as_ref()) {
+                    Some(grown) => vec![grown],
+                    None => self.ended(job, &[(allocation, end)]),
+                };
                 Ok(metered.into_iter().chain(ended).collect())
             }
         }
@@ -311,6 +343,7 @@ impl Case<'_> {
         let cost = Cost {
             money: Micros(step.money.0.min(hold.left.money.0 - taken.money.0)),
             gpu_ms: step.gpu_ms.min(hold.left.gpu_ms - taken.gpu_ms),
+            frames: 0,
         };
         let posting = Posting {
             from: hold.account,

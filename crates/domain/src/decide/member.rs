@@ -99,18 +99,18 @@ impl Case<'_> {
             MemberEnd::NotStarted { .. } | MemberEnd::Lost { .. } => None,
         });
         let member = |number: u32| job.is_gang().then_some(number);
-        let lost = matches!(first, Some((_, MemberEnd::Lost { .. })));
         match (job.stop.or(by), first) {
             (Some(StopReason::Cancelled), _) => ended(Outcome::Cancelled),
             (Some(StopReason::RunTime), _) => ended(Outcome::TimedOut),
             (Some(StopReason::OverLimit), _) => ended(Outcome::OverLimit),
-            // Giving way is no fault, and uses up no attempt. A gang with a member lost is stopped by the same word.
-            (Some(StopReason::Evicted), end) if job.stop.is_some() && !(job.is_gang() && lost) => {
+            // Giving way is no fault, and uses up no attempt, even where a node is lost meanwhile. A gang that lost a
+            // member first is stopped by the same word.
+            (Some(StopReason::Evicted), end) if job.stop.is_some() && !job.lost_member() => {
                 let why = match end {
                     Some((_, MemberEnd::Lost { why })) => why.clone(),
                     _ => "it was evicted".into(),
                 };
-                Event::JobRequeued { job: job.id, why }
+                requeued(job, why)
             }
             (_, Some((_, MemberEnd::Lost { why }))) => self.attempt_lost(job, why.clone()),
             (Some(StopReason::Evicted), _) => self.attempt_lost(job, "it was evicted".into()),
@@ -144,7 +144,15 @@ impl Case<'_> {
                 outcome: Outcome::GaveUp { attempts },
             };
         }
-        Event::JobRequeued { job: job.id, why }
+        requeued(job, why)
+    }
+}
+
+fn requeued(job: &Job, why: String) -> Event {
+    Event::JobRequeued {
+        job: job.id,
+        why,
+        vram_mib: None,
     }
 }
 

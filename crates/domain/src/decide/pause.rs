@@ -102,7 +102,7 @@ impl Case<'_> {
             why: sentence(why),
         }];
         // Others count on its room: what cannot be set aside leaves with its grace.
-        let mut promises = self.state.calendar.on(allocation.node);
+        let mut promises = self.state.calendar.iter();
         if job.phase == Phase::Pausing && promises.any(|promise| promise.victims.contains(&job.id)) {
             events.push(Event::JobStopping {
                 job: job.id,
@@ -124,16 +124,26 @@ pub(crate) fn cannot_pause(state: &State, job: &Job, allocation: &Allocation) ->
     if allocation.slices.is_empty() {
         return Some("it has no GPU to give back".into());
     }
-    let node = state.fleet.node(allocation.node);
-    let by_driver = allocation.slices.iter().all(|slice| {
-        let gpu = node.and_then(|node| node.gpu(slice.gpu));
-        let hardware = gpu.and_then(|gpu| gpu.facts.hardware.as_ref());
-        slice.part.is_none() && hardware.is_some_and(|hardware| hardware.checkpoint && !hardware.one_tenant)
-    });
-    (allocation.isolation != Isolation::Fenced && !by_driver).then(|| {
+    (!can_pause(state, job, allocation)).then(|| {
         format!(
             "it is {}, and only a slice behind a worker, or on a GPU whose driver does so, can be set aside without its program's help",
             allocation.isolation.as_str()
         )
+    })
+}
+
+/// Whether there is nothing against it. Asked of hundreds of jobs for one that wants their room.
+pub(crate) fn can_pause(state: &State, job: &Job, allocation: &Allocation) -> bool {
+    if job.is_gang() || allocation.slices.is_empty() {
+        return false;
+    }
+    if allocation.isolation == Isolation::Fenced {
+        return true;
+    }
+    let node = state.fleet.node(allocation.node);
+    allocation.slices.iter().all(|slice| {
+        let gpu = node.and_then(|node| node.gpu(slice.gpu));
+        let hardware = gpu.and_then(|gpu| gpu.facts.hardware.as_ref());
+        slice.part.is_none() && hardware.is_some_and(|hardware| hardware.checkpoint && !hardware.one_tenant)
     })
 }

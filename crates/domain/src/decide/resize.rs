@@ -30,6 +30,7 @@ impl Case<'_> {
         self.may_ask(Action::JobSubmit, owner, &spec)?;
         let allocation = self.resizable(job)?;
         spec.check()?;
+        spec.demand.check()?;
         if let Some(suspended) = self.state.tree.suspended_above(owner) {
             return Err(Refusal::new(
                 Code::Suspended,
@@ -118,7 +119,7 @@ impl Case<'_> {
             let vram_mib = vram_wanted(gpu, &spec.demand);
             let compute_permille = spec.demand.compute_permille;
             let free_vram_mib = (gpu.facts.vram_mib + old.vram_mib).saturating_sub(gpu.used_vram_mib);
-            let promised = |promise: &Promise| promise.slices.iter().any(|slice| slice.gpu == gpu.id);
+            let promised = |promise: &Promise| promise.keeps(gpu.id);
             let grows = vram_mib > old.vram_mib || compute_permille > old.compute_permille;
             if let Some(to) = self.state.calendar.on(allocation.node).find(|p| grows && promised(p)) {
                 return Err(Refusal::new(

@@ -1,8 +1,11 @@
 //! Holds: the estimated cost of an admitted job, set aside until metered seconds settle it.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::account::AccountId;
+use crate::kind::{Counted, Kind};
 use crate::meter::Of;
 use crate::money::Micros;
 use crate::tenancy::budget::Cost;
@@ -20,9 +23,11 @@ pub struct Hold {
     /// How many allocations share it, each at the same part of the price.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub members: u32,
-    /// The budget groups it counts in: everything, its class, its SKU.
-    pub class: Option<Box<str>>,
-    pub sku: Option<Box<str>>,
+    /// The budget groups it counts in: everything, its class, its SKU, its kind.
+    pub class: Option<Arc<str>>,
+    pub sku: Option<Arc<str>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
 }
 
 fn one() -> u32 {
@@ -41,6 +46,7 @@ impl Hold {
         Cost {
             money: Micros(self.hourly.0 / i64::from(self.members)).for_ms_at_hourly(ms),
             gpu_ms: u64::try_from(gpu_ms).unwrap_or(u64::MAX),
+            frames: 0,
         }
     }
 
@@ -50,6 +56,7 @@ impl Hold {
         Cost {
             money: Micros(one.money.0.saturating_mul(self.members.into())),
             gpu_ms: one.gpu_ms.saturating_mul(self.members.into()),
+            frames: 0,
         }
     }
 
@@ -59,13 +66,17 @@ impl Hold {
         Cost {
             money: Micros((to.money.0 - from.money.0).min(self.left.money.0)),
             gpu_ms: (to.gpu_ms - from.gpu_ms).min(self.left.gpu_ms),
+            frames: 0,
         }
     }
 
     pub fn counted_as(&self) -> Vec<Of> {
-        let mut ofs = vec![Of::All];
+        let mut ofs = Vec::with_capacity(3);
+        ofs.push(Of::All);
         ofs.extend(self.class.clone().map(Of::Class));
         ofs.extend(self.sku.clone().map(Of::Sku));
+        let kind = self.kind.and_then(|kind| Counted::groups(kind, None).next());
+        ofs.extend(kind.map(Of::Kind));
         ofs
     }
 }
@@ -83,6 +94,7 @@ mod tests {
             members: 1,
             class: None,
             sku: None,
+            kind: None,
         };
         hold.left = hold.cost_of(ms);
         hold
@@ -100,6 +112,7 @@ mod tests {
                 hold.left = Cost {
                     money: Micros(hold.left.money.0 - step.money.0),
                     gpu_ms: hold.left.gpu_ms - step.gpu_ms,
+                    frames: 0,
                 };
             }
             assert_eq!(
@@ -140,7 +153,8 @@ mod tests {
             hold.left,
             Cost {
                 money: Micros(i64::MAX),
-                gpu_ms: u64::MAX
+                gpu_ms: u64::MAX,
+                frames: 0
             }
         );
         assert_eq!(hold.charge(0, u64::MAX), hold.left);

@@ -5,10 +5,10 @@ use super::attach;
 use super::calendar;
 use super::order::lend;
 use super::pass::Ask;
-use super::place::Place;
+use super::place::{Place, given};
 use crate::event::Charge;
 use crate::ledger::hold::Hold;
-use crate::meter::{Amounts, Exceeded, Of};
+use crate::meter::{Amounts, Exceeded, Meter, Of};
 use crate::money::Micros;
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
@@ -16,7 +16,7 @@ use crate::tenancy::budget::{self, Cost, OverBudget};
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::{Period, SECOND_MS, Time};
 use crate::workload::job::{Admission, Job};
-use crate::workload::spec::JobSpec;
+use crate::workload::spec::{JobSpec, Kind};
 
 /// Refuses at once what could never be admitted as things stand: larger than a quota, dearer than a budget.
 pub fn refuse_for_ever(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) -> Result<(), Refusal> {
@@ -87,8 +87,14 @@ pub fn admit(
     vram_mib: u64,
     at: Time,
 ) -> Result<Admission, Refusal> {
-    within_limits(state, owner, spec)?;
-    admit_within_limits(state, owner, spec, class, vram_mib, at)
+    allowed(state, owner, spec)?;
+    let admission = admission(state, owner, spec, class, vram_mib);
+    // Where it gets what it named, the same is counted; else what it named is asked first.
+    let asked = (spec.demand.class.as_deref(), spec.demand.vram_total_mib());
+    if asked != (class, vram_mib) {
+        fits_quotas(state, owner, &spec.amounts(asked.0, asked.1))?;
+    }
+    admitted(state, owner, admission, at)
 }
 
 /// The same for what was found to be within limits.
@@ -100,9 +106,13 @@ pub(super) fn admit_within_limits(
     vram_mib: u64,
     at: Time,
 ) -> Result<Admission, Refusal> {
-    let admission = admission(state, owner, spec, class, vram_mib);
+    admitted(state, owner, admission(state, owner, spec, class, vram_mib), at)
+}
+
+fn admitted(state: &State, owner: ScopeId, admission: Admission, at: Time) -> Result<Admission, Refusal> {
+    let hold = &admission.hold;
     fits_quotas(state, owner, &admission.amounts)?;
-    fits_nominal(state, owner, class, admission.hold.gpu_milli)?;
+    fits_nominal(state, owner, hold.class.as_deref(), hold.gpu_milli)?;
     countable(state, &admission, at)?;
     match first_over_budget(state, owner, &admission, at) {
         None => Ok(admission),
@@ -141,14 +151,14 @@ fn fits_nominal(state: &State, owner: ScopeId, class: Option<&str>, ask_milli: u
 pub(super) fn admit_without(
     state: &State,
     ask: &Ask<'_>,
-    place: &Place,
+    places: &[Place],
     gone: &[&Job],
     at: Time,
 ) -> Result<Admission, Refusal> {
-    let given = place.spec(ask.spec);
+    let (given, vram_mib) = given(places, ask.spec);
+    let class = places.first().and_then(|place| place.class.as_deref());
     allowed(state, ask.owner, &given)?;
-    let vram_mib = place.slices.iter().map(|slice| slice.vram_mib).sum();
-    let admission = admission(state, ask.owner, &given, place.class.as_deref(), vram_mib);
+    let admission = admission(state, ask.owner, &given, class, vram_mib);
     let used = |scope: &Scope| {
         let mut used = calendar::used(state, scope, ask.job);
         for job in gone.iter().filter(|job| calendar::is_above(state, scope.id, job)) {
@@ -163,7 +173,7 @@ pub(super) fn admit_without(
             return Err(quota_in_use(state, scope, &exceeded));
         }
     }
-    if let Some(class) = place.class.as_deref() {
+    if let Some(class) = class {
         lend::footing_by(state, ask.owner, class, admission.hold.gpu_milli, used)?;
     }
     countable(state, &admission, at)?;
@@ -189,7 +199,11 @@ pub fn resized(
     let vram_mib = slices.iter().map(|slice| slice.vram_mib).sum();
     let mut after = admission(state, owner, spec, before.hold.class.as_deref(), vram_mib);
     let metered_ms = charge.map_or(metered_ms, |charge| charge.to_ms);
-    after.hold.left = after.hold.charge(metered_ms, most_ms(spec).max(metered_ms));
+    let frames = before.hold.left.frames;
+    after.hold.left = Cost {
+        frames,
+        ..after.hold.charge(metered_ms, most_ms(spec).max(metered_ms))
+    };
     let or_less = |refusal: Refusal| refusal.hint("ask for less, or have the limit raised");
     fits_quotas(state, owner, &after.amounts.beyond(&before.amounts)).map_err(or_less)?;
     let more_milli = after.hold.gpu_milli.saturating_sub(before.hold.gpu_milli);
@@ -199,6 +213,7 @@ pub fn resized(
     more.hold.left = Cost {
         money: Micros((after.hold.left.money.0 + charged.money.0 - before.hold.left.money.0).max(0)),
         gpu_ms: (after.hold.left.gpu_ms + charged.gpu_ms).saturating_sub(before.hold.left.gpu_ms),
+        frames: 0,
     };
     countable(state, &more, at)?;
     match first_over_budget(state, owner, &more, at) {
@@ -220,14 +235,11 @@ pub fn resumed(
     let spec = attach::spec_at(state, &job.spec, allocation);
     let mut admission = admission(state, owner, &spec, Some(class), vram_mib);
     let ran_ms = allocation.metered_ms;
-    admission.hold.left = admission.hold.charge(ran_ms, most_ms(&job.spec).max(ran_ms));
-    fits_quotas(state, owner, &admission.amounts)?;
-    fits_nominal(state, owner, Some(class), admission.hold.gpu_milli)?;
-    countable(state, &admission, at)?;
-    match first_over_budget(state, owner, &admission, at) {
-        None => Ok(admission),
-        Some((scope, over)) => Err(budget_held(state, scope, &over, &admission)),
-    }
+    admission.hold.left = Cost {
+        frames: job.spec.frames(),
+        ..admission.hold.charge(ran_ms, most_ms(&job.spec).max(ran_ms))
+    };
+    admitted(state, owner, admission, at)
 }
 
 /// The grace period after the run-time limit is the job's too, so it is set aside with the rest.
@@ -278,8 +290,12 @@ fn admission(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>,
         members: spec.demand.nodes,
         class: class.map(Into::into),
         sku: spec.sku.as_deref().map(Into::into),
+        kind: (spec.kind != Kind::Batch).then_some(spec.kind),
     };
-    hold.left = hold.cost_of_all(most_ms(spec));
+    hold.left = Cost {
+        frames: spec.frames(),
+        ..hold.cost_of_all(most_ms(spec))
+    };
     Admission {
         amounts: spec.amounts(class, vram_mib),
         hold,
@@ -321,16 +337,29 @@ fn cheapest_class(state: &State, spec: &JobSpec) -> Option<Box<str>> {
     cheapest.cloned()
 }
 
+/// A meter as a sentence has it: those of kinds say what they count.
+fn said(meter: &Meter) -> String {
+    match &meter.of {
+        Of::Kind(kind) => format!("{meter} ({})", kind.words()),
+        _ => meter.to_string(),
+    }
+}
+
 fn exceeds_quota(state: &State, scope: &Scope, over: &Exceeded) -> Refusal {
     let title = state.tree.title(scope.id);
     Refusal::new(
         Code::ExceedsQuota,
         format!(
             "{} of {} asked, but {title} may have {} at most",
-            over.asked, over.meter, over.limit
+            over.asked,
+            said(&over.meter),
+            over.limit
         ),
     )
-    .field(format!("/demand/{}", over.meter.resource.as_str()))
+    .field(match over.meter.of {
+        Of::Kind(_) => "/kind".to_owned(),
+        _ => format!("/demand/{}", over.meter.resource.as_str()),
+    })
     .hint(format!(
         "ask for at most {} of {}, or have the quota of {title} raised",
         over.limit, over.meter
@@ -343,12 +372,17 @@ fn quota_in_use(state: &State, scope: &Scope, over: &Exceeded) -> Refusal {
     let sentence = if over.used > over.limit {
         format!(
             "{title} uses {} of {}, above its quota of {} since that was cut; nothing new starts until it falls",
-            over.used, over.meter, over.limit
+            over.used,
+            said(&over.meter),
+            over.limit
         )
     } else {
         format!(
             "{title} uses {} of its {} of {}; {} more do not fit",
-            over.used, over.limit, over.meter, over.asked
+            over.used,
+            over.limit,
+            said(&over.meter),
+            over.asked
         )
     };
     let missing = over.used.saturating_add(over.asked).saturating_sub(over.limit);
@@ -379,6 +413,15 @@ fn budget_words(over: &OverBudget, admission: &Admission) -> String {
             over.spend.held.money
         );
     }
+    if over.by_frames {
+        return format!(
+            "{} frames would be made, of a {period} budget of {}{of} with {} made and {} under way",
+            cost.frames,
+            over.budget.frames.unwrap_or(0),
+            over.spend.spent.frames,
+            over.spend.held.frames
+        );
+    }
     format!(
         "up to {} GPU-seconds would be used, of a {period} budget of {}{of} with {} used and {} held",
         cost.gpu_ms / 1000,
@@ -399,10 +442,15 @@ fn exceeds_budget(state: &State, scope: &Scope, over: &OverBudget, admission: &A
         Code::ExceedsBudget,
         format!("{title}: {}", budget_words(over, admission)),
     )
-    .field("/run_time_s")
-    .hint(format!(
-        "ask for a shorter run time or less, have the budget of {title} raised{when}"
-    ))
+    .field(if over.by_frames {
+        "/workload"
+    } else {
+        "/run_time_s"
+    })
+    .hint(match over.by_frames {
+        true => format!("make fewer frames, have the budget of {title} raised{when}"),
+        false => format!("ask for a shorter run time or less, have the budget of {title} raised{when}"),
+    })
 }
 
 fn budget_held(state: &State, scope: &Scope, over: &OverBudget, admission: &Admission) -> Refusal {

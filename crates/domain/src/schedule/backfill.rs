@@ -3,8 +3,10 @@
 //! Those behind it in the queue start meanwhile wherever they end before that, or take nothing of what it needs; so
 //! small jobs fill the gap and the large one does not wait for ever. The promise is a bound, not a forecast: the job
 //! starts earlier wherever it fits. Few hold one at a time, the first in the queue, and each is reckoned once.
-//! Deliberately absent: quota, which frees up by other rules than rooms do; gangs, whose members wait for several nodes.
-//! Called by `pass.rs`.
+//! A gang is promised room for all its members from one moment on (`several.rs`). Deliberately absent: quota, which frees
+//! up by other rules than rooms do. Called by `pass.rs`.
+
+mod several;
 
 use super::allocation::Allocation;
 use super::calendar::{Promise, Stay, ends_by, mask, named};
@@ -28,7 +30,7 @@ const TRIED: usize = 8;
 
 /// Promises a waiting job the earliest room, if it is among the first that wait for some.
 pub(super) fn reserve(state: &State, job: &Job, waits: &Refusal, at: Time) -> Vec<Event> {
-    let for_room = !job.is_gang() && matches!(waits.code, Code::NoCapacity | Code::VolumeUnavailable);
+    let for_room = matches!(waits.code, Code::NoCapacity | Code::VolumeUnavailable);
     if !for_room {
         return Vec::new();
     }
@@ -55,19 +57,8 @@ pub(super) fn reserve(state: &State, job: &Job, waits: &Refusal, at: Time) -> Ve
         });
     }
     match earliest(state, &Ask::of(job), at) {
-        Some((from, place, needs)) => events.push(Event::JobPromised {
-            promise: Promise {
-                job: job.id,
-                node: place.node,
-                slices: place.slices,
-                cpu_milli: job.spec.demand.cpu_milli,
-                memory_mib: job.spec.demand.memory_mib,
-                volume_mib: needs.fresh_mib(),
-                from,
-                until: Promise::lapses(from),
-                victims: Vec::new(),
-                admission: None,
-            },
+        Some((from, places, needs)) => events.push(Event::JobPromised {
+            promise: Promise::of(&Ask::of(job), needs, places, from, Promise::lapses(from)),
         }),
         None => return Vec::new(),
     }
@@ -75,11 +66,27 @@ pub(super) fn reserve(state: &State, job: &Job, waits: &Refusal, at: Time) -> Ve
 }
 
 /// When and where run-time limits will have made room for the job, everybody else staying as long as they may.
-pub(super) fn earliest(state: &State, ask: &Ask<'_>, at: Time) -> Option<(Time, Place, VolumeNeeds)> {
+pub(super) fn earliest(state: &State, ask: &Ask<'_>, at: Time) -> Option<(Time, Vec<Place>, VolumeNeeds)> {
     let (needs, demand) = (VolumeNeeds::of(state, ask.volumes).ok()?, &ask.spec.demand);
     if demand.nodes > 1 {
-        return None;
+        let (from, places) = several::earliest(state, ask, needs, at)?;
+        return Some((from, places, needs));
     }
+    let nodes = will_do(state, ask, needs);
+    let mut nodes: Vec<(Time, &Node)> = nodes
+        .into_iter()
+        .filter_map(|node| Some((guess(state, node, demand, at)?, node)))
+        .collect();
+    nodes.sort_by_key(|(time, node)| (*time, node.id));
+    let tried = nodes.into_iter().take(TRIED);
+    let found = tried.filter_map(|(_, node)| when(state, node, ask, needs, at));
+    let (from, place) = found.min_by_key(|(from, place)| (*from, place.node))?;
+    Some((from, vec![place], needs))
+}
+
+/// Nodes that would do but for their room.
+fn will_do<'a>(state: &'a State, ask: &Ask<'_>, needs: VolumeNeeds) -> Vec<&'a Node> {
+    let demand = &ask.spec.demand;
     let tenant = state.tree.tenant_of(ask.owner);
     let up = |node: &&Node| {
         node.status == NodeStatus::Up
@@ -87,18 +94,8 @@ pub(super) fn earliest(state: &State, ask: &Ask<'_>, at: Time) -> Option<(Time, 
             && needs.are_met_by(node)
     };
     // Where not all are looked at each job begins elsewhere, so that not all look at the same.
-    let mut nodes: Vec<(Time, &Node)> = state
-        .fleet
-        .some_nodes(demand.class.as_deref(), ask.job.0, NODES)
-        .into_iter()
-        .filter(up)
-        .filter_map(|node| Some((guess(state, node, demand, at)?, node)))
-        .collect();
-    nodes.sort_by_key(|(time, node)| (*time, node.id));
-    let tried = nodes.into_iter().take(TRIED);
-    let found = tried.filter_map(|(_, node)| when(state, node, ask, needs, at));
-    let (from, place) = found.min_by_key(|(from, place)| (*from, place.node))?;
-    Some((from, place, needs))
+    let some = state.fleet.some_nodes(demand.class.as_deref(), ask.job.0, NODES);
+    some.into_iter().filter(up).collect()
 }
 
 /// When enough of the node's GPUs will have been cleared; none if it never has enough.

@@ -9,6 +9,7 @@
 //! Deliberately absent: quota, prices, tenants and isolation. Who calls it takes the first candidate that its own
 //! rules allow.
 
+pub mod block;
 pub mod choose;
 pub mod mix;
 pub mod rank;
@@ -20,6 +21,7 @@ pub mod waste;
 
 use std::collections::BTreeMap;
 
+use block::Blocks;
 use mix::{Mix, Often};
 use rank::Ranking;
 use row::{GpuRoom, Row};
@@ -92,6 +94,8 @@ struct Kept {
     ranking: Ranking,
     seen: Option<u64>,
     asked: u64,
+    /// Where a gang asked for the shape.
+    blocks: Option<Box<Blocks>>,
 }
 
 /// A number for settling ties that neither name nor age of the node tell.
@@ -438,6 +442,7 @@ impl Board {
             ranking: Ranking::new(self.rows.len()),
             seen: None,
             asked,
+            blocks: None,
         };
         let at = if self.rankings.len() < RANKINGS_MAX {
             self.rankings.push(kept);
@@ -467,6 +472,70 @@ impl Board {
         let board = &*self;
         let rows = board.rankings[at].ranking.best_first(|row| board.rows[row].node);
         (board, rows.map(|(row, rank)| (row, rank >> TIE_BITS)))
+    }
+
+    /// For how many members of the shape each fabric block has room; with the board to look at meanwhile.
+    pub fn by_block(&mut self, shape: &Shape) -> (&Board, &Blocks) {
+        let at = self.caught_up(shape);
+        let mut blocks = self.rankings[at].blocks.take().unwrap_or_default();
+        self.count(&self.rankings[at].ranking, shape, &mut blocks);
+        self.rankings[at].blocks = Some(blocks);
+        let board = &*self;
+        let blocks = board.rankings[at].blocks.as_deref();
+        (board, blocks.expect("INVARIANT: it was put there above"))
+    }
+
+    /// Brings the blocks up to date with the rows that changed.
+    fn count(&self, ranking: &Ranking, shape: &Shape, blocks: &mut Blocks) {
+        let seen = blocks.seen.replace(self.log_from + self.log.len() as u64);
+        let mut set = |row: usize| {
+            let fits = ranking.rank(row) > 0;
+            let room = if fits { self.members(row, shape) } else { 0 };
+            blocks.set(row, self.rows[row].block, room);
+        };
+        match seen {
+            Some(seen) if seen >= self.log_from => {
+                let unseen = (seen - self.log_from) as usize;
+                self.log[unseen..].iter().for_each(|&row| set(row as usize));
+            }
+            _ => (0..self.rows.len())
+                .filter(|&row| self.rows[row].changed > seen.unwrap_or(0))
+                .for_each(set),
+        }
+    }
+
+    /// How many members of the shape the row has room for, and never fewer.
+    fn members(&self, row: usize, shape: &Shape) -> u32 {
+        let gpus = self.gpus(row);
+        let row = &self.rows[row];
+        let by_cpu = row.cpu_milli / shape.cpu_milli.max(1);
+        let by_memory = row.memory_mib / shape.memory_mib.max(1);
+        let each = |gpu: &GpuRoom| {
+            let by_share = u32::from(gpu.permille / shape.permille.max(1));
+            by_share.min(gpu.vram_mib / shape.vram_mib.max(1))
+        };
+        let by_gpus = match shape.gpus {
+            0 => u32::MAX,
+            wanted if shape.is_whole() => u32::from(row.whole / wanted),
+            wanted => gpus.iter().map(each).sum::<u32>() / u32::from(wanted),
+        };
+        by_cpu
+            .min(by_gpus)
+            .min(u32::try_from(by_memory).unwrap_or(u32::MAX))
+    }
+
+    /// The best of these rows for a shape that was asked for, so many at most, the best first.
+    pub fn sorted(&self, shape: &Shape, mut rows: Vec<usize>, most: usize) -> Vec<usize> {
+        if let Some(&at) = self.by_shape.get(shape) {
+            let ranking = &self.rankings[at].ranking;
+            let key = |row: &usize| (std::cmp::Reverse(ranking.rank(*row)), self.rows[*row].node);
+            if rows.len() > most {
+                rows.select_nth_unstable_by_key(most, key);
+            }
+            rows.truncate(most);
+            rows.sort_unstable_by_key(key);
+        }
+        rows
     }
 
     /// Which GPUs of a row the shape would get, were these its rooms, and what that would cost in scores.

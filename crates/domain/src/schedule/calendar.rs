@@ -3,8 +3,10 @@
 //! Two things make a promise: jobs that leave so that another fits (`evict.rs`; from now on), and the wait of a job
 //! that nothing gives way to (`backfill.rs`; from when run-time limits make the room at the latest). Whoever else
 //! wants a place there gets it only if its own limit ends before. A promised GPU is kept whole: a neighbour that came
-//! meanwhile could stand behind another wall. Deliberately absent: who deserves a promise. Asked by `place.rs` for
-//! room and by `pass.rs` for quota and money. What booked windows keep is asked of `kept.rs` with it.
+//! meanwhile could stand behind another wall. A gang is promised room for all its members, on as many nodes as that
+//! takes, and loses all of it where it loses some. Deliberately absent: who deserves a promise. Asked by `place.rs` for
+//! room and by `pass.rs` for quota and money. What booked windows keep is asked
+//! of `kept.rs` with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +18,10 @@ use super::kept;
 use super::order::lend;
 use super::order::precede::precedes;
 use super::pass::Ask;
+use super::place::Place;
+use super::volume::VolumeNeeds;
 use crate::event::Event;
-use crate::id::{JobId, NodeId};
+use crate::id::{GpuId, JobId, NodeId};
 use crate::meter::Amounts;
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
@@ -30,12 +34,16 @@ use crate::workload::spec::JobSpec;
 /// A promised start that is this late is looked for anew.
 const LATE_MS: u64 = 600 * SECOND_MS;
 
-/// Room kept for a job that waits.
+/// Room kept for a job that waits: of its first member, and of the others of a gang, all of it or none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Promise {
     pub job: JobId,
     pub node: NodeId,
     pub slices: Vec<Slice>,
+    /// The room of a gang's other members, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<Room>,
+    /// Of each member.
     pub cpu_milli: u32,
     pub memory_mib: u64,
     /// For its volumes that are on no node yet.
@@ -53,7 +61,59 @@ pub struct Promise {
     pub admission: Option<Admission>,
 }
 
+/// Where one member of a gang is to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Room {
+    pub node: NodeId,
+    pub slices: Vec<Slice>,
+}
+
 impl Promise {
+    /// A promise of these places, one for each member, that lapses at `until`; nobody leaves for it so far.
+    pub(super) fn of(
+        ask: &Ask<'_>,
+        needs: VolumeNeeds,
+        places: Vec<Place>,
+        from: Time,
+        until: Time,
+    ) -> Promise {
+        let mut rooms = places.into_iter().map(|place| Room {
+            node: place.node,
+            slices: place.slices,
+        });
+        let first = rooms.next().expect("INVARIANT: a job has a member");
+        Promise {
+            job: ask.job,
+            node: first.node,
+            slices: first.slices,
+            others: rooms.collect(),
+            cpu_milli: ask.spec.demand.cpu_milli,
+            memory_mib: ask.spec.demand.memory_mib,
+            volume_mib: needs.fresh_mib(),
+            from,
+            until,
+            victims: Vec::new(),
+            admission: None,
+        }
+    }
+
+    /// Node and slices of each member, in their order.
+    pub fn rooms(&self) -> impl Iterator<Item = (NodeId, &[Slice])> {
+        let others = self.others.iter().map(|room| (room.node, &room.slices[..]));
+        std::iter::once((self.node, &self.slices[..])).chain(others)
+    }
+
+    /// Whether some of the room is on this node.
+    pub fn is_on(&self, node: NodeId) -> bool {
+        self.rooms().any(|(on, _)| on == node)
+    }
+
+    /// Whether this GPU is kept for it.
+    pub fn keeps(&self, gpu: GpuId) -> bool {
+        let mut slices = self.rooms().flat_map(|(_, slices)| slices);
+        slices.any(|slice| slice.gpu == gpu)
+    }
+
     /// Whether others were made to leave for it; else it waits for them to end.
     pub fn evicts(&self) -> bool {
         !self.victims.is_empty()
@@ -70,11 +130,35 @@ impl Promise {
     }
 }
 
-/// All promises, by node.
+/// All promises, of jobs and on nodes. Written down under the node of the first member.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(
+    from = "BTreeMap<NodeId, Vec<Promise>>",
+    into = "BTreeMap<NodeId, Vec<Promise>>"
+)]
 pub struct Calendar {
-    nodes: BTreeMap<NodeId, Vec<Promise>>,
+    promises: BTreeMap<JobId, Promise>,
+    nodes: BTreeMap<NodeId, BTreeSet<JobId>>,
+}
+
+impl From<BTreeMap<NodeId, Vec<Promise>>> for Calendar {
+    fn from(rows: BTreeMap<NodeId, Vec<Promise>>) -> Calendar {
+        let mut calendar = Calendar::default();
+        rows.into_values()
+            .flatten()
+            .for_each(|promise| calendar.insert(promise));
+        calendar
+    }
+}
+
+impl From<Calendar> for BTreeMap<NodeId, Vec<Promise>> {
+    fn from(calendar: Calendar) -> Self {
+        let mut rows: BTreeMap<NodeId, Vec<Promise>> = BTreeMap::new();
+        for promise in calendar.promises.into_values() {
+            rows.entry(promise.node).or_default().push(promise);
+        }
+        rows
+    }
 }
 
 /// Nodes with promises, as one job may use them.
@@ -112,37 +196,51 @@ fn limit_ms(spec: &JobSpec) -> u64 {
 
 impl Calendar {
     pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+        self.promises.is_empty()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Promise> {
-        self.nodes.values().flatten()
+        self.promises.values()
     }
 
+    /// The promises with room on this node.
     pub fn on(&self, node: NodeId) -> impl Iterator<Item = &Promise> {
-        self.nodes.get(&node).into_iter().flatten()
+        let jobs = self.nodes.get(&node).into_iter().flatten();
+        jobs.filter_map(|job| self.promises.get(job))
     }
 
     pub fn of(&self, job: JobId) -> Option<&Promise> {
-        self.iter().find(|promise| promise.job == job)
+        self.promises.get(&job)
     }
 
     pub(crate) fn insert(&mut self, promise: Promise) {
-        self.nodes.entry(promise.node).or_default().push(promise);
+        self.remove(promise.job);
+        for (node, _) in promise.rooms() {
+            self.nodes.entry(node).or_default().insert(promise.job);
+        }
+        self.promises.insert(promise.job, promise);
     }
 
     pub(crate) fn remove(&mut self, job: JobId) {
-        if self.nodes.is_empty() {
+        let Some(promise) = self.promises.remove(&job) else {
             return;
+        };
+        for (node, _) in promise.rooms() {
+            let Some(jobs) = self.nodes.get_mut(&node) else {
+                continue;
+            };
+            jobs.remove(&job);
+            if jobs.is_empty() {
+                self.nodes.remove(&node);
+            }
         }
-        self.nodes.retain(|_, promises| {
-            promises.retain(|promise| promise.job != job);
-            !promises.is_empty()
-        });
     }
 
+    /// The node is gone, and with it the whole of whatever was promised there in part.
     pub(crate) fn remove_node(&mut self, node: NodeId) {
-        self.nodes.remove(&node);
+        for job in self.nodes.get(&node).cloned().unwrap_or_default() {
+            self.remove(job);
+        }
     }
 }
 
@@ -205,13 +303,17 @@ pub(super) fn mask(state: &State, node: &mut Node, stay: Stay<'_>, at: Time) {
     let Some(first) = promises.iter().map(|promise| promise.from).min() else {
         return;
     };
-    let promised = |gpu| {
-        promises
-            .iter()
-            .flat_map(|p| &p.slices)
-            .any(|slice| slice.gpu == gpu)
-    };
-    node.gpus.retain(|gpu| !promised(gpu.id));
+    let mut members = Vec::with_capacity(promises.len());
+    for promise in &promises {
+        let here = promise.rooms().filter(|(on, _)| *on == node.id);
+        let kept: Vec<&[Slice]> = here.map(|(_, slices)| slices).collect();
+        let keeps = |gpu| {
+            kept.iter()
+                .any(|slices| slices.iter().any(|slice| slice.gpu == gpu))
+        };
+        node.gpus.retain(|gpu| !keeps(gpu.id));
+        members.push(kept.len());
+    }
     let stays = |allocation: &&Allocation| {
         let leaving = state.jobs.get(&allocation.job).map(|job| job.phase) == Some(Phase::Stopping);
         !leaving && ends_by(state, allocation, at) > first
@@ -221,24 +323,23 @@ pub(super) fn mask(state: &State, node: &mut Node, stay: Stay<'_>, at: Time) {
         cpu_milli += allocation.cpu_milli;
         memory_mib += allocation.memory_mib;
     }
-    for promise in &promises {
-        cpu_milli = cpu_milli.saturating_add(promise.cpu_milli);
-        memory_mib = memory_mib.saturating_add(promise.memory_mib);
+    for (promise, members) in promises.iter().zip(members) {
+        cpu_milli = cpu_milli.saturating_add(promise.cpu_milli.saturating_mul(members as u32));
+        memory_mib = memory_mib.saturating_add(promise.memory_mib.saturating_mul(members as u64));
+        // Whoever has volumes has all its members where they are.
         node.used_volume_mib = node.used_volume_mib.saturating_add(promise.volume_mib);
     }
     node.used_cpu_milli = node.used_cpu_milli.max(cpu_milli);
     node.used_memory_mib = node.used_memory_mib.max(memory_mib);
 }
 
-/// Victims that have their room still.
+/// Victims that have what they had when the promise was made. Of a gang that leaves, the last member gives the quota back.
 pub fn leaving<'a>(state: &'a State, promise: &'a Promise) -> impl Iterator<Item = &'a Job> {
     let jobs = promise.victims.iter().filter_map(|id| state.jobs.get(id));
     jobs.filter(move |job| {
-        let there = job.sole_allocation().and_then(|id| state.fleet.allocation(id));
+        let mut held = job.allocations().filter_map(|id| state.fleet.allocation(id));
         matches!(job.phase, Phase::Stopping | Phase::Pausing)
-            && there.is_some_and(|allocation| {
-                (allocation.node == promise.node || promise.moves()) && !allocation.paused
-            })
+            && held.any(|allocation| allocation.placed <= promise.from && !allocation.paused)
     })
 }
 
@@ -345,13 +446,15 @@ fn lapse(state: &State, promise: &Promise, at: Time) -> Option<&'static str> {
     if state.tree.suspended_above(ScopeId::User(job.owner)).is_some() {
         return Some("the job may not start: a scope above it is suspended");
     }
-    let node = state.fleet.node(promise.node);
-    let Some(node) = node.filter(|node| node.status == NodeStatus::Up) else {
-        return Some("the node takes no work now");
-    };
-    let works = |slice: &Slice| {
-        node.gpu(slice.gpu)
-            .is_some_and(|gpu| gpu.present && gpu.quarantine.is_none())
-    };
-    (!promise.slices.iter().all(works)).then_some("a promised GPU takes no work now")
+    promise.rooms().find_map(|(node, slices)| {
+        let node = state.fleet.node(node);
+        let Some(node) = node.filter(|node| node.status == NodeStatus::Up) else {
+            return Some("the node takes no work now");
+        };
+        let works = |slice: &Slice| {
+            let gpu = node.gpu(slice.gpu);
+            gpu.is_some_and(|gpu| gpu.present && gpu.quarantine.is_none())
+        };
+        (!slices.iter().all(works)).then_some("a promised GPU takes no work now")
+    })
 }

@@ -1,6 +1,7 @@
 //! The fleet: nodes and their GPUs, and how much of each is given away.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -118,7 +119,8 @@ impl Inventory {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Gpu {
     pub id: GpuId,
-    pub facts: GpuFacts,
+    /// Shared by all copies of the node, of which there are many while others are thought away from it.
+    pub facts: Arc<GpuFacts>,
     pub used_vram_mib: u64,
     pub used_permille: u32,
     /// Allocations with a slice of it.
@@ -240,12 +242,12 @@ impl Node {
         for (facts, &gpu) in inventory.gpus.iter().zip(gpus) {
             match self.gpus.iter_mut().find(|known| known.id == gpu) {
                 Some(known) => {
-                    known.facts.clone_from(facts);
+                    known.facts = Arc::new(facts.clone());
                     known.present = true;
                 }
                 None => self.gpus.push(Gpu {
                     id: gpu,
-                    facts: facts.clone(),
+                    facts: Arc::new(facts.clone()),
                     used_vram_mib: 0,
                     used_permille: 0,
                     holders: vec![],
@@ -346,7 +348,7 @@ impl Fleet {
     /// Restores what a snapshot leaves out, and what one of an older version did not know.
     pub(crate) fn rebuild_index(&mut self) {
         let facts = self.nodes.values().flat_map(|node| &node.gpus);
-        self.seen.note_gpus(facts.map(|gpu| &gpu.facts), &self.nodes);
+        self.seen.note_gpus(facts.map(|gpu| &*gpu.facts), &self.nodes);
         self.index.forget();
     }
 

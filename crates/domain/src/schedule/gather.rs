@@ -6,6 +6,8 @@
 //! is promised nothing: whoever wants its new room was there before it was free. Absent: jobs that leave because
 //! others go first (`evict.rs`). Called by `pass.rs`.
 
+use std::collections::BTreeSet;
+
 use super::allocation::Allocation;
 use super::backfill::earliest;
 use super::calendar::{Promised, Stay, masked};
@@ -14,6 +16,7 @@ use super::pass::Ask;
 use super::place::places;
 use super::volume::VolumeNeeds;
 use crate::event::Event;
+use crate::id::NodeId;
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
@@ -28,14 +31,17 @@ pub(super) const CLEARLY: u64 = 2;
 /// Has the fewest jobs move that make the one that asks fit; nothing where that is not worth it.
 pub(super) fn gather(state: &State, ask: &Ask<'_>, waits: &Refusal, at: Time) -> Vec<Event> {
     let scattered = matches!(waits.code, Code::NoCapacity | Code::NotShared) && ask.spec.demand.gpus > 0;
-    if !scattered || evict::too_many(state) || ask.spec.demand.nodes > 1 {
+    if !scattered || evict::too_many(state) {
         return Vec::new();
     }
     let Ok(needs) = VolumeNeeds::of(state, ask.volumes) else {
         return Vec::new();
     };
-    let saved = saved_milli_ms(state, ask, at);
     let candidates = evict::movable(state, ask, at);
+    if candidates.is_empty() {
+        return Vec::new();
+    }
+    let saved = saved_milli_ms(state, ask, at);
     let plans = evict::plans(state, ask, needs, &candidates, at);
     let worth = plans.filter(|plan| {
         plan.victims.len() <= MOVES
@@ -62,18 +68,22 @@ pub(super) fn cost_milli_ms(job: &Job) -> u64 {
 
 /// Whether the movers find room, one after the other, the job they move for being where it is to be.
 fn all_go_elsewhere(state: &State, ask: &Ask<'_>, plan: &Plan<'_>, at: Time) -> bool {
-    let Some(mut here) = state.fleet.node(plan.place.node).cloned() else {
-        return false;
-    };
-    for victim in &plan.victims {
-        here.without(victim.allocation, false);
+    let nodes: BTreeSet<NodeId> = plan.places.iter().map(|place| place.node).collect();
+    let mut taken = Promised::new();
+    for id in nodes {
+        let Some(mut here) = state.fleet.node(id).cloned() else {
+            return false;
+        };
+        plan.victims.iter().for_each(|victim| victim.leave(&mut here));
+        for place in plan.places.iter().filter(|place| place.node == id) {
+            // Whose neighbour one becomes matters to walls, so no mover goes onto its GPUs.
+            here.gpus
+                .retain(|gpu| !place.slices.iter().any(|slice| slice.gpu == gpu.id));
+            here.used_cpu_milli += ask.spec.demand.cpu_milli;
+            here.used_memory_mib += ask.spec.demand.memory_mib;
+        }
+        taken.insert(id, here);
     }
-    // Whose neighbour one becomes matters to walls, so no mover goes onto its GPUs.
-    here.gpus
-        .retain(|gpu| !plan.place.slices.iter().any(|slice| slice.gpu == gpu.id));
-    here.used_cpu_milli += ask.spec.demand.cpu_milli;
-    here.used_memory_mib += ask.spec.demand.memory_mib;
-    let mut taken = Promised::from([(here.id, here)]);
     let gone_by = plan.gone_by(at);
     plan.victims
         .iter()
@@ -90,15 +100,15 @@ fn goes(state: &State, victim: &Candidate<'_>, taken: &mut Promised, at: Time) -
     }
     let owner = ScopeId::User(job.owner);
     let mut found = places(state, owner, &job.spec, needs, &open).ok()?;
-    let class = &job.admission.as_ref()?.hold.class;
-    let place = found.find(|place| place.class == *class)?;
+    let class = job.admission.as_ref()?.hold.class.as_deref();
+    let place = found.find(|place| place.class.as_deref() == class)?;
     let mut node = open
         .remove(&place.node)
         .or_else(|| state.fleet.node(place.node).cloned())?;
     node.with(&Allocation {
         node: place.node,
         slices: place.slices,
-        ..victim.allocation.clone()
+        ..Allocation::clone(victim.allocations.first()?)
     });
     taken.insert(place.node, node);
     Some(())

@@ -11,11 +11,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
+use super::board::block;
 use super::board::row::GpuRoom;
 use super::board::shape::Classes;
 use super::board::{Bench, Board};
 use super::fleet::{Fleet, Gpu, Node, NodeStatus};
 use super::part;
+use super::place::company::Companies;
 use super::seen::is_of_one_tenant;
 use crate::id::{GpuId, NodeId, TenantId};
 
@@ -75,6 +77,8 @@ pub(super) struct Memo {
     pub nodes: Vec<Seat>,
     /// Nodes that are looked at one by one for GPUs.
     pub odd: BTreeSet<NodeId>,
+    /// Who is on the GPUs that were looked at.
+    pub companies: Companies,
     rows: BTreeMap<NodeId, Known>,
     /// The nodes that have GPUs of each class.
     classes: BTreeMap<Box<str>, BTreeSet<NodeId>>,
@@ -182,8 +186,9 @@ impl Memo {
         {
             return;
         }
-        for (_, hash) in known.gpus.drain(..) {
+        for (gpu, hash) in known.gpus.drain(..) {
             self.uuids.remove(&(hash, id));
+            self.companies.forget(gpu);
         }
         known
             .gpus
@@ -283,6 +288,12 @@ impl Memo {
     /// The number of a region; one that no row has where no node has it.
     pub fn region(&self, region: &str) -> u16 {
         self.regions.get(region).copied().unwrap_or(u16::MAX)
+    }
+
+    /// The number of a fabric block; that of none where no node told it.
+    pub fn block(&self, block: Option<&str>) -> usize {
+        let number = block.and_then(|block| self.blocks.get(block));
+        number.map_or(block::NONE, |number| usize::from(*number))
     }
 
     /// The number of the nodes that are a tenant's alone; none where it has none.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use super::admit::{admit, admit_within_limits, resumed, within_limits};
 use super::allocation::Allocation;
 use super::calendar::{Promised, Stay, leaves_promised, masked};
-use super::place::{Place, gang_places, has_room_again, places};
+use super::place::{Members, Place, gang_places, given, has_room_again, places};
 use super::volume::{VolumeNeeds, bind};
 use super::{attach, backfill, evict, gather, relieve};
 use crate::event::Event;
@@ -151,15 +151,8 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
     let mut waits_for = Refusal::not_found();
     let promised = masked(state, Stay::of(*ask, at), at);
     for places in choices(state, ask, needs, &promised)? {
-        let given_mib = places
-            .iter()
-            .flat_map(|place| &place.slices)
-            .map(|slice| slice.vram_mib)
-            .sum();
         let first = &places[0];
-        // Members are counted alike; where parts of several sizes were given, as the largest.
-        let share = |place: &&Place| place.slices.iter().map(|slice| slice.compute_permille).max();
-        let given = places.iter().max_by_key(share).unwrap_or(first).spec(spec);
+        let (given, given_mib) = given(&places, spec);
         let given_class = first.class.as_deref();
         let admitted = match (&known, &given) {
             (Some(known), Cow::Borrowed(_)) if (given_class, given_mib) == (class, vram_mib) => {
@@ -238,21 +231,42 @@ fn choices<'a>(
         let choices = places(state, owner, spec, volumes, promised)?;
         return Ok(Box::new(choices.map(|place| vec![place])));
     }
-    let best = gang_places(state, owner, spec, volumes, promised)?;
-    if spec.demand.gpus == 0 || spec.demand.class.is_some() {
-        return Ok(Box::new([best].into_iter()));
+    // What is kept for a gang is the room that is sure.
+    let kept = state.calendar.of(ask.job);
+    let kept = kept.and_then(|kept| Members::of(state, owner, spec, volumes).in_rooms(kept, promised));
+    let anywhere = move || gang_choices(state, owner, spec, volumes, promised);
+    match kept {
+        Some(kept) => {
+            let anywhere = std::iter::once_with(anywhere).flatten().flatten();
+            Ok(Box::new(std::iter::once(kept).chain(anywhere)))
+        }
+        None => Ok(Box::new(anywhere()?)),
     }
+}
+
+/// Where a gang could go, one choice for each class.
+fn gang_choices<'a>(
+    state: &'a State,
+    owner: ScopeId,
+    spec: &'a JobSpec,
+    volumes: VolumeNeeds,
+    promised: &'a Promised,
+) -> Result<impl Iterator<Item = Vec<Place>> + 'a, Refusal> {
+    let best = gang_places(state, owner, spec, volumes, promised)?;
     // The class it would get first may be one that its quota or budget has no more of.
     let first = best[0].class.clone();
-    let gpus = state.fleet.nodes().flat_map(|node| &node.gpus);
-    let mut classes: BTreeSet<&str> = gpus.map(|gpu| &*gpu.facts.class).collect();
+    let mut classes: BTreeSet<&str> = BTreeSet::new();
+    if spec.demand.gpus > 0 && spec.demand.class.is_none() {
+        let gpus = state.fleet.nodes().flat_map(|node| &node.gpus);
+        classes = gpus.map(|gpu| &*gpu.facts.class).collect();
+    }
     classes.retain(|class| Some(*class) != first.as_deref());
     let others = classes.into_iter().filter_map(move |class| {
         let mut of_class = spec.clone();
         of_class.demand.class = Some(class.into());
         gang_places(state, owner, &of_class, volumes, promised).ok()
     });
-    Ok(Box::new([best].into_iter().chain(others)))
+    Ok(std::iter::once(best).chain(others))
 }
 
 #[cfg(test)]

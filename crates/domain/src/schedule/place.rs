@@ -5,6 +5,8 @@
 //! a time, as they are asked for: whoever admits the first looks at no second. Called by `pass.rs`.
 
 mod again;
+mod block;
+pub(super) mod company;
 mod explain;
 mod fit;
 mod gang;
@@ -31,7 +33,8 @@ use crate::workload::spec::{Demand, Isolation, JobSpec};
 pub use again::has_room_again;
 pub use explain::{explain, refuse_beyond_fleet};
 pub(crate) use fit::vram_wanted;
-pub use gang::gang_places;
+pub use gang::{Members, gang_classes, gang_places, gang_room};
+pub(super) use member::seats;
 use wall::Wall;
 
 /// So many places that are nearly as good are looked at for one that has the job's image, or quieter neighbours.
@@ -60,6 +63,18 @@ impl Place {
             _ => Cow::Borrowed(asked),
         }
     }
+}
+
+/// The job as it is counted and charged at these places, one for each member, and the VRAM of all of them. Members are
+/// counted alike; where parts of several sizes were given, as the largest.
+pub(super) fn given<'a>(places: &[Place], asked: &'a JobSpec) -> (Cow<'a, JobSpec>, u64) {
+    let slices = places.iter().flat_map(|place| &place.slices);
+    let share = |place: &&Place| place.slices.iter().map(|slice| slice.compute_permille).max();
+    let largest = places.iter().max_by_key(share);
+    (
+        largest.map_or(Cow::Borrowed(asked), |place| place.spec(asked)),
+        slices.map(|slice| slice.vram_mib).sum(),
+    )
 }
 
 /// Every place the job could go now, one for each GPU class, best first; or why there is none.
@@ -248,7 +263,9 @@ impl<'a> Search<'a> {
                         break;
                     }
                 }
-                let Some(found) = self.at_row(board, row, index.nodes[row], &shape, given) else {
+                let Some(found) =
+                    self.at_row(board, row, index.nodes[row], &shape, given, &mut index.companies)
+                else {
                     continue;
                 };
                 match &mut best {

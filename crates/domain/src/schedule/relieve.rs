@@ -72,17 +72,11 @@ fn moved(state: &State, allocation: &Allocation, at: Time) -> Option<Vec<Event>>
         return None;
     }
     let place = idle(state, job, at)?;
+    let (ask, until) = (Ask::of(job), evict::left_by([job], at));
     let promise = Promise {
-        job: job.id,
-        node: place.node,
-        slices: place.slices,
-        cpu_milli: job.spec.demand.cpu_milli,
-        memory_mib: job.spec.demand.memory_mib,
-        volume_mib: 0,
-        from: at,
-        until: evict::left_by([job], at),
         victims: vec![job.id],
         admission: job.admission.clone(),
+        ..Promise::of(&ask, VolumeNeeds::default(), vec![place], at, until)
     };
     Some(vec![
         Event::JobPromised { promise },

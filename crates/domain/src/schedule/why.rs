@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::allocation::{Allocation, Slice};
 use super::backfill::earliest;
 use super::calendar::{Promise, Promised, ends_by, leaving, named};
 use super::evict::make_room;
@@ -16,7 +17,7 @@ use super::pass::{Ask, QueueKey, go, start};
 use super::place::{explain, gang_places, places};
 use super::volume::VolumeNeeds;
 use crate::forecast::wait::Waits;
-use crate::id::{Ids, JobId};
+use crate::id::{GpuId, Ids, JobId, NodeId};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
@@ -233,10 +234,14 @@ fn starts(state: &State, job: &Job, at: Time) -> Option<Starts> {
 
 /// Whose limit makes the last of the promised room.
 fn limiting(state: &State, promise: &Promise, at: Time) -> Option<JobId> {
-    let there = state.fleet.allocations_on(promise.node).filter(|allocation| {
-        let of = |gpu| promise.slices.iter().any(|slice| slice.gpu == gpu);
-        promise.slices.is_empty() || allocation.slices.iter().any(|slice| of(slice.gpu))
-    });
+    let on = |(node, slices): (NodeId, &'_ [Slice])| {
+        let gpus: Vec<GpuId> = slices.iter().map(|slice| slice.gpu).collect();
+        let has = move |allocation: &&Allocation| {
+            gpus.is_empty() || allocation.slices.iter().any(|slice| gpus.contains(&slice.gpu))
+        };
+        state.fleet.allocations_on(node).filter(has)
+    };
+    let there = promise.rooms().flat_map(on);
     let before = there
         .map(|allocation| (ends_by(state, allocation, at), allocation.job))
         .filter(|(ends, _)| *ends <= promise.from);

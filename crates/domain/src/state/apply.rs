@@ -19,6 +19,7 @@ use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::{SECOND_MS, Time};
 use crate::workload::job::{Admission, DoneJob, Evictions, Job, Outcome, PauseReason, Phase, StopReason};
+use crate::workload::learnt::{Run, signature};
 use crate::workload::member::{Member, MemberEnd, MemberPhase, advance};
 use crate::workload::spec::{Demand, JobSpec};
 
@@ -142,7 +143,7 @@ impl State {
             Event::AccessRefused { .. } => {}
             Event::PricesSet { prices } => self.prices = prices.clone(),
             Event::SkuDefined { sku } => {
-                self.skus.insert(sku.name.clone(), sku.clone());
+                self.skus.insert(sku.key(), sku.clone());
             }
             Event::SkuRemoved { name } => {
                 self.skus.remove(name);
@@ -223,7 +224,11 @@ impl State {
                 owner,
                 spec,
                 volumes,
-            } => self.submit(at, *job, *owner, spec, volumes),
+                derivation,
+            } => {
+                self.submit(at, *job, *owner, spec, volumes);
+                self.living_job(*job).derivation.clone_from(derivation);
+            }
             Event::JobPromised { promise } => {
                 for victim in &promise.victims {
                     self.living_job(*victim).evictions.note(at);
@@ -283,7 +288,7 @@ impl State {
                 self.change_job(at, *job, Phase::Stopping, |job| job.stop = Some(*reason))
             }
             Event::UsageMetered { charges, .. } => charges.iter().for_each(|charge| self.charge(at, charge)),
-            Event::JobRequeued { job, .. } => self.requeue(at, *job),
+            Event::JobRequeued { job, vram_mib, .. } => self.requeue(at, *job, *vram_mib),
             Event::JobEnded { job, outcome } => return Some(self.end_job(at, *job, outcome)),
 
             Event::ConductNoted {
@@ -427,6 +432,7 @@ impl State {
         let path = self.tree.path(id);
         if let ScopeId::Tenant(tenant) = id {
             self.history.forget(tenant);
+            self.learnt.forget(tenant);
         }
         if let ScopeId::User(user) = id {
             let keys: Vec<_> = self.keys.of_user(user).map(|key| key.id).collect();
@@ -463,6 +469,7 @@ impl State {
             id,
             owner,
             spec: spec.clone(),
+            derivation: None,
             volumes: volumes.to_vec(),
             submitted: at,
             phase: Phase::Queued,
@@ -592,7 +599,7 @@ impl State {
         self.queue.add(&self.jobs[&id]);
     }
 
-    fn requeue(&mut self, at: Time, id: JobId) {
+    fn requeue(&mut self, at: Time, id: JobId, vram_mib: Option<u64>) {
         // One that was paused waited already, for its own place.
         self.queue.remove(&self.jobs[&id]);
         let gave_way = self.jobs[&id].stop == Some(StopReason::Evicted) && !self.jobs[&id].lost_member();
@@ -604,8 +611,27 @@ impl State {
             }
             job.stop = None;
             job.pause = None;
+            if let Some(vram_mib) = vram_mib {
+                Arc::make_mut(&mut job.spec).demand.vram_mib = vram_mib;
+            }
         });
         self.queue.add(&self.jobs[&id]);
+    }
+
+    /// What the run tells of others like it, to its own tenant.
+    fn learn(&mut self, id: JobId, outcome: &Outcome) {
+        let job = &self.jobs[&id];
+        let tenant = self.tree.tenant_of(ScopeId::User(job.owner));
+        let (Some(workload), Some(tenant)) = (&job.spec.workload, tenant) else {
+            return;
+        };
+        let given = job.allocations().filter_map(|id| self.fleet.allocation(id));
+        let given = given.flat_map(|allocation| allocation.slices.iter().map(|slice| slice.vram_mib));
+        let given_mib = given.max().unwrap_or(job.spec.demand.vram_mib);
+        if let Some(run) = Run::of(workload, outcome, job.usage.as_ref(), given_mib, job.ran_ms) {
+            let signature = signature(workload, &job.spec.name);
+            self.learnt.note(tenant, signature, run);
+        }
     }
 
     fn end_job(&mut self, at: Time, id: JobId, outcome: &Outcome) -> Retired {
@@ -619,6 +645,10 @@ impl State {
         self.calendar.remove(id);
         if self.jobs[&id].phase == Phase::Running {
             self.forget_running(id);
+        }
+        self.learn(id, outcome);
+        if *outcome == Outcome::Succeeded {
+            self.settle_frames(at, id);
         }
         self.release(at, id);
         let job = self.jobs.remove(&id).expect("INVARIANT: events name live jobs");
@@ -638,6 +668,7 @@ impl State {
             id,
             owner: job.owner,
             spec: job.spec,
+            derivation: job.derivation,
             submitted: job.submitted,
             // A job too short to be seen running ran all the same.
             started: job

@@ -72,7 +72,7 @@ pub struct Volume {
 
 /// So much volume space, as quotas count it.
 pub fn amounts(size_mib: u64) -> Amounts {
-    Amounts([(Meter::all(Resource::VolumeMib), size_mib)].into())
+    Amounts::from([(Meter::all(Resource::VolumeMib), size_mib)])
 }
 
 /// All volumes, with the indexes that find them.

@@ -1,10 +1,9 @@
-//! Budgets: how much in total, of money and of GPU time, per period. What is held for running jobs counts
+//! Budgets: how much in total, of money, of GPU time and of frames, per period. What is held for running jobs counts
 //! as gone until it is settled, so a budget is never passed.
-
-use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::kind::{Counted, Kind};
 use crate::meter::Of;
 use crate::money::Micros;
 use crate::time::{Period, Time};
@@ -23,28 +22,56 @@ pub struct Budget {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub sku: Option<Box<str>>,
+    /// Counts only jobs of this kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<Kind>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub money_micros: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_seconds: Option<u64>,
+    /// Frames of pictures and clips: those of jobs that succeeded, and of jobs that run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<u64>,
 }
 
 impl Budget {
     pub fn of(&self) -> Of {
-        match (&self.class, &self.sku) {
-            (Some(class), _) => Of::Class(class.clone()),
-            (None, Some(sku)) => Of::Sku(sku.clone()),
-            (None, None) => Of::All,
+        match (&self.class, &self.sku, self.whole_kind()) {
+            (Some(class), ..) => Of::Class(class.as_ref().into()),
+            (None, Some(sku), _) => Of::Sku(sku.as_ref().into()),
+            (None, None, Some(kind)) => Of::Kind(kind),
+            (None, None, None) => Of::All,
         }
+    }
+
+    fn is_of(&self, of: &Of) -> bool {
+        match (&self.class, &self.sku, of) {
+            (Some(class), _, Of::Class(name)) => **class == **name,
+            (None, Some(sku), Of::Sku(name)) => **sku == **name,
+            (None, None, Of::Kind(kind)) => self.whole_kind() == Some(*kind),
+            (None, None, Of::All) => self.whole_kind().is_none(),
+            _ => false,
+        }
+    }
+
+    fn whole_kind(&self) -> Option<Counted> {
+        self.kind.and_then(|kind| Counted::groups(kind, None).next())
     }
 }
 
-/// Money and GPU time together: what a job is expected to take, or took.
+/// Money, GPU time and frames together: what a job is expected to take, or took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cost {
     pub money: Micros,
     /// GPU-milliseconds: time times compute share.
     pub gpu_ms: u64,
+    /// Frames of a job count whole, when it has succeeded.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub frames: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Spent and held in one period.
@@ -70,16 +97,19 @@ impl Spend {
     }
 }
 
-/// Spending of one scope by period, over everything and by class and SKU.
+/// Spending of one scope by period, over everything and by class and SKU. Sorted; there are few groups, and whoever
+/// counts in one counts in each of its periods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Spending(BTreeMap<(Of, Period), Spend>);
+pub struct Spending(Vec<(Of, ByPeriod)>);
+
+/// In the order of `Period::ALL`.
+type ByPeriod = [Spend; Period::ALL.len()];
 
 impl Spending {
     pub fn at(&self, of: &Of, period: Period, at: Time) -> Spend {
         let start = period.start(at);
-        self.0
-            .get(&(of.clone(), period))
-            .copied()
+        let known = self.find(of).ok().map(|place| self.0[place].1[period as usize]);
+        known
             .unwrap_or(Spend {
                 start,
                 ..Spend::default()
@@ -87,14 +117,26 @@ impl Spending {
             .in_period(start)
     }
 
+    fn find(&self, of: &Of) -> Result<usize, usize> {
+        self.0.binary_search_by(|(known, _)| known.cmp(of))
+    }
+
+    fn of(&mut self, of: &Of, starts: [Time; Period::ALL.len()]) -> &mut ByPeriod {
+        let place = self.find(of).unwrap_or_else(|place| {
+            let empty = starts.map(|start| Spend {
+                start,
+                ..Spend::default()
+            });
+            self.0.insert(place, (of.clone(), empty));
+            place
+        });
+        &mut self.0[place].1
+    }
+
     fn change(&mut self, ofs: &[Of], at: Time, change: impl Fn(&mut Spend)) {
+        let starts = Period::ALL.map(|period| period.start(at));
         for of in ofs {
-            for period in Period::ALL {
-                let start = period.start(at);
-                let spend = self.0.entry((of.clone(), period)).or_insert(Spend {
-                    start,
-                    ..Spend::default()
-                });
+            for (spend, start) in self.of(of, starts).iter_mut().zip(starts) {
                 *spend = spend.in_period(start);
                 change(spend);
             }
@@ -105,6 +147,7 @@ impl Spending {
         self.change(ofs, at, |spend| {
             spend.held.money.0 += cost.money.0;
             spend.held.gpu_ms += cost.gpu_ms;
+            spend.held.frames += cost.frames;
         });
     }
 
@@ -116,6 +159,11 @@ impl Spending {
                 .gpu_ms
                 .checked_sub(cost.gpu_ms)
                 .expect("INVARIANT: released was held");
+            spend.held.frames = spend
+                .held
+                .frames
+                .checked_sub(cost.frames)
+                .expect("INVARIANT: released was held");
             assert!(spend.held.money.0 >= 0, "INVARIANT: released was held");
         });
     }
@@ -126,35 +174,41 @@ impl Spending {
         self.change(ofs, at, |spend| {
             spend.spent.money.0 += cost.money.0;
             spend.spent.gpu_ms += cost.gpu_ms;
+            spend.spent.frames = spend.spent.frames.saturating_add(cost.frames);
         });
     }
 
     /// What is held at a scope that moves away is no longer held here.
     pub(crate) fn release_all_held_of(&mut self, moved: &Spending) {
-        for (key, theirs) in &moved.0 {
-            let ours = self
-                .0
-                .get_mut(key)
+        for (of, theirs) in &moved.0 {
+            let place = self
+                .find(of)
                 .expect("INVARIANT: an ancestor counts all that is below it");
-            ours.held.money.0 -= theirs.held.money.0;
-            ours.held.gpu_ms -= theirs.held.gpu_ms;
+            for (ours, theirs) in self.0[place].1.iter_mut().zip(theirs) {
+                ours.held.money.0 -= theirs.held.money.0;
+                ours.held.gpu_ms -= theirs.held.gpu_ms;
+                ours.held.frames -= theirs.held.frames;
+            }
         }
     }
 
     /// What is held at a scope that arrives is held here too; what it spent elsewhere stays counted there.
     pub(crate) fn hold_all_held_of(&mut self, moved: &Spending) {
-        for (key, theirs) in &moved.0 {
-            let ours = self.0.entry(key.clone()).or_insert(Spend {
-                start: theirs.start,
-                ..Spend::default()
-            });
-            ours.held.money.0 += theirs.held.money.0;
-            ours.held.gpu_ms += theirs.held.gpu_ms;
+        for (of, theirs) in &moved.0 {
+            let starts = theirs.map(|spend| spend.start);
+            for (ours, theirs) in self.of(of, starts).iter_mut().zip(theirs) {
+                ours.held.money.0 += theirs.held.money.0;
+                ours.held.gpu_ms += theirs.held.gpu_ms;
+                ours.held.frames += theirs.held.frames;
+            }
         }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = (&Of, Period, &Spend)> {
-        self.0.iter().map(|((of, period), spend)| (of, *period, spend))
+        self.0.iter().flat_map(|(of, spends)| {
+            let by_period = Period::ALL.into_iter().zip(spends);
+            by_period.map(move |(period, spend)| (of, period, spend))
+        })
     }
 }
 
@@ -170,18 +224,16 @@ impl Serialize for Spending {
 impl<'de> Deserialize<'de> for Spending {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let rows = Vec::<(String, Period, Spend)>::deserialize(deserializer)?;
-        let spending = rows.into_iter().map(|(of, period, spend)| {
-            let of = if of.is_empty() {
-                Ok(Of::All)
-            } else {
-                Of::parse(&of)
+        let mut spending = Spending::default();
+        for (of, period, spend) in rows {
+            let of = match of.is_empty() {
+                true => Of::All,
+                false => Of::parse(&of).map_err(serde::de::Error::custom)?,
             };
-            of.map(|of| ((of, period), spend))
-        });
-        spending
-            .collect::<Result<_, _>>()
-            .map(Spending)
-            .map_err(serde::de::Error::custom)
+            let starts = [spend.start; Period::ALL.len()];
+            spending.of(&of, starts)[period as usize] = spend;
+        }
+        Ok(spending)
     }
 }
 
@@ -190,8 +242,10 @@ impl<'de> Deserialize<'de> for Spending {
 pub struct OverBudget {
     pub budget: Budget,
     pub spend: Spend,
-    /// Money does not fit; otherwise GPU time.
+    /// Money does not fit; otherwise GPU time or frames.
     pub by_money: bool,
+    /// Frames do not fit, and nothing else.
+    pub by_frames: bool,
     /// Even with everything held given back it would not fit within this period.
     pub for_this_period: bool,
     /// It would not fit an untouched budget.
@@ -209,27 +263,32 @@ pub fn first_exceeded(
     let money = u64::try_from(cost.money.0).unwrap_or(0);
     budgets
         .iter()
-        .filter(|budget| ofs.contains(&budget.of()))
-        .find_map(|budget| {
-            let spend = spending.at(&budget.of(), budget.period, at);
+        .filter_map(|budget| Some((budget, ofs.iter().find(|of| budget.is_of(of))?)))
+        .find_map(|(budget, of)| {
+            let spend = spending.at(of, budget.period, at);
             let money_limit = budget.money_micros.unwrap_or(u64::MAX);
             let gpu_limit = budget.gpu_seconds.map_or(u64::MAX, |s| s.saturating_mul(1000));
             let spent = u64::try_from(spend.spent.money.0).unwrap_or(0);
             let held = u64::try_from(spend.held.money.0).unwrap_or(0);
-            let over = |money_base: u64, gpu_base: u64| {
-                (money > 0 && money_base.saturating_add(money) > money_limit)
-                    || (cost.gpu_ms > 0 && gpu_base.saturating_add(cost.gpu_ms) > gpu_limit)
+            let frames_limit = budget.frames.unwrap_or(u64::MAX);
+            let time_over = |base: u64| cost.gpu_ms > 0 && base.saturating_add(cost.gpu_ms) > gpu_limit;
+            let money_over = |base: u64| money > 0 && base.saturating_add(money) > money_limit;
+            let frames_over = |base: u64| cost.frames > 0 && base.saturating_add(cost.frames) > frames_limit;
+            let over = |money: u64, gpu_ms: u64, frames: u64| {
+                money_over(money) || time_over(gpu_ms) || frames_over(frames)
             };
-            over(
+            let gone = (
                 spent.saturating_add(held),
                 spend.spent.gpu_ms.saturating_add(spend.held.gpu_ms),
-            )
-            .then(|| OverBudget {
+                spend.spent.frames.saturating_add(spend.held.frames),
+            );
+            over(gone.0, gone.1, gone.2).then(|| OverBudget {
                 budget: budget.clone(),
                 spend,
-                by_money: money > 0 && spent.saturating_add(held).saturating_add(money) > money_limit,
-                for_this_period: over(spent, spend.spent.gpu_ms),
-                for_ever: over(0, 0),
+                by_money: money_over(gone.0),
+                by_frames: !money_over(gone.0) && !time_over(gone.1),
+                for_this_period: over(spent, spend.spent.gpu_ms, spend.spent.frames),
+                for_ever: over(0, 0, 0),
             })
         })
 }
@@ -244,6 +303,7 @@ mod tests {
         Cost {
             money: Micros(money),
             gpu_ms,
+            frames: 0,
         }
     }
 
@@ -256,8 +316,10 @@ mod tests {
             period,
             class: None,
             sku: None,
+            kind: None,
             money_micros: Some(limit),
             gpu_seconds: None,
+            frames: None,
         }]
     }
 
@@ -350,8 +412,10 @@ mod tests {
                 period: Period::Day,
                 class: Some(name.into()),
                 sku: None,
+                kind: None,
                 money_micros: Some(0),
                 gpu_seconds: Some(1),
+                frames: None,
             }]
         };
         let ofs = [Of::All, Of::Class("H100".into())];

@@ -396,7 +396,7 @@ impl Scope {
 
     /// Meters on which a new quota stands below what is in use.
     pub fn over(&self, quota: &Amounts) -> Vec<crate::meter::Exceeded> {
-        let over = quota.0.iter().filter_map(|(meter, &limit)| {
+        let over = quota.iter().filter_map(|(meter, limit)| {
             let used = self.used.get(meter).unwrap_or(0);
             (used > limit).then(|| crate::meter::Exceeded {
                 meter: meter.clone(),

@@ -9,17 +9,40 @@ use crate::id::{TenantId, UserId};
 use crate::refusal::Refusal;
 
 /// All live scopes, with the indexes that find them.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+///
+/// Each has a seat and knows its parent's: every decision walks up several times, and a step up is one look.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<Scope>", into = "Vec<Scope>")]
 pub struct Tree {
-    scopes: BTreeMap<ScopeId, Scope>,
+    seats: Vec<Seat>,
+    by_id: BTreeMap<ScopeId, u32>,
+    /// Seats of scopes that were closed.
+    vacant: Vec<u32>,
     children: BTreeMap<ScopeId, BTreeMap<Box<str>, ScopeId>>,
     identities: BTreeMap<Identity, Vec<UserId>>,
+    /// Rises whenever a scope's own settings or its place may have changed.
+    changes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Seat {
+    scope: Scope,
+    /// INVARIANT: a scope is closed after all below it, so a parent's seat is its own as long as a child has one.
+    parent: Option<u32>,
+}
+
+/// By what they hold; where each sits is nobody's matter.
+impl PartialEq for Tree {
+    fn eq(&self, other: &Tree) -> bool {
+        self.len() == other.len() && self.iter().eq(other.iter())
+    }
 }
 
 impl From<Vec<Scope>> for Tree {
-    fn from(scopes: Vec<Scope>) -> Tree {
+    fn from(mut scopes: Vec<Scope>) -> Tree {
         let mut tree = Tree::default();
+        // Parents before children.
+        scopes.sort_by_key(|scope| scope.id);
         for scope in scopes {
             tree.insert(scope);
         }
@@ -29,13 +52,22 @@ impl From<Vec<Scope>> for Tree {
 
 impl From<Tree> for Vec<Scope> {
     fn from(tree: Tree) -> Vec<Scope> {
-        tree.scopes.into_values().collect()
+        tree.iter().cloned().collect()
     }
 }
 
 impl Tree {
     pub fn get(&self, id: ScopeId) -> Option<&Scope> {
-        self.scopes.get(&id)
+        Some(&self.seat(id)?.scope)
+    }
+
+    fn seat(&self, id: ScopeId) -> Option<&Seat> {
+        self.by_id.get(&id).map(|&at| &self.seats[at as usize])
+    }
+
+    /// Something that is another whenever settings or places may be others.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// The scope, or the same answer that a foreign one gets.
@@ -44,30 +76,30 @@ impl Tree {
     }
 
     pub fn len(&self) -> usize {
-        self.scopes.len()
+        self.by_id.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.scopes.is_empty()
+        self.by_id.is_empty()
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &Scope> {
-        self.scopes.values()
+        self.by_id.values().map(|&at| &self.seats[at as usize].scope)
     }
 
     /// The scope and everything above it, from the leaf to the platform.
     pub fn chain(&self, id: ScopeId) -> impl Iterator<Item = &Scope> {
-        std::iter::successors(self.get(id), |scope| {
-            scope.parent.and_then(|parent| self.get(parent))
-        })
+        let up = |seat: &&Seat| Some(&self.seats[seat.parent? as usize]);
+        std::iter::successors(self.seat(id), up).map(|seat| &seat.scope)
     }
 
     /// Applies a change to the scope and every ancestor.
     pub fn for_chain(&mut self, id: ScopeId, mut change: impl FnMut(&mut Scope)) {
-        let mut next = Some(id);
-        while let Some(scope) = next.and_then(|id| self.scopes.get_mut(&id)) {
-            change(scope);
-            next = scope.parent;
+        let mut next = self.by_id.get(&id).copied();
+        while let Some(at) = next {
+            let seat = &mut self.seats[at as usize];
+            change(&mut seat.scope);
+            next = seat.parent;
         }
     }
 
@@ -140,9 +172,14 @@ impl Tree {
     }
 
     pub(crate) fn get_mut(&mut self, id: ScopeId) -> &mut Scope {
-        self.scopes
-            .get_mut(&id)
-            .expect("INVARIANT: events name live scopes")
+        self.changes += 1;
+        let at = self.at(id);
+        &mut self.seats[at].scope
+    }
+
+    fn at(&self, id: ScopeId) -> usize {
+        let at = self.by_id.get(&id);
+        *at.expect("INVARIANT: events name live scopes") as usize
     }
 
     pub(crate) fn insert(&mut self, scope: Scope) {
@@ -159,14 +196,35 @@ impl Tree {
             users.push(user);
             users.sort_unstable();
         }
-        self.scopes.insert(scope.id, scope);
+        self.changes += 1;
+        let (id, parent) = (scope.id, scope.parent);
+        let parent = parent.and_then(|parent| self.by_id.get(&parent).copied());
+        let seat = Seat { scope, parent };
+        let at = match self.vacant.pop() {
+            Some(at) => {
+                self.seats[at as usize] = seat;
+                at
+            }
+            None => {
+                self.seats.push(seat);
+                u32::try_from(self.seats.len() - 1).expect("INVARIANT: fewer scopes than numbers")
+            }
+        };
+        self.by_id.insert(id, at);
     }
 
     pub(crate) fn remove(&mut self, id: ScopeId) -> Scope {
-        let scope = self
-            .scopes
-            .remove(&id)
-            .expect("INVARIANT: events name live scopes");
+        assert!(
+            !self.children.contains_key(&id),
+            "INVARIANT: a scope is closed after all below it"
+        );
+        self.changes += 1;
+        let at = self.at(id);
+        self.by_id.remove(&id);
+        self.vacant.push(at as u32);
+        // The seat stays until the next scope takes it.
+        let nobody = Scope::new(id, None, "", self.seats[at].scope.created);
+        let scope = std::mem::replace(&mut self.seats[at].scope, nobody);
         self.unlist(scope.parent, &scope.name);
         if let (ScopeId::User(user), Some(identity)) =
             (id, scope.user.as_ref().and_then(|u| u.identity.as_ref()))
@@ -192,10 +250,10 @@ impl Tree {
 
     /// Re-hangs a scope; the caller has moved its counts along the two chains.
     pub(crate) fn rehang(&mut self, id: ScopeId, parent: ScopeId) {
-        let scope = self
-            .scopes
-            .get_mut(&id)
-            .expect("INVARIANT: events name live scopes");
+        self.changes += 1;
+        let (at, above) = (self.at(id), self.at(parent));
+        self.seats[at].parent = Some(above as u32);
+        let scope = &mut self.seats[at].scope;
         let old = scope.parent.replace(parent);
         let name = scope.name.clone();
         self.unlist(old, &name);

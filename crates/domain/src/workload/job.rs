@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::derive::Derivation;
 use super::member::{Member, MemberEnd};
 use super::spec::JobSpec;
 use super::usage::Usage;
@@ -170,6 +171,9 @@ pub struct Job {
     pub id: JobId,
     pub owner: UserId,
     pub spec: Arc<JobSpec>,
+    /// How its demand came about, where it said what it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub derivation: Option<Box<Derivation>>,
     /// What the names of its volumes meant when it was submitted, in their order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volumes: Vec<VolumeId>,
@@ -261,6 +265,8 @@ pub struct DoneJob {
     pub id: JobId,
     pub owner: UserId,
     pub spec: Arc<JobSpec>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub derivation: Option<Box<Derivation>>,
     pub submitted: Time,
     pub started: Option<Time>,
     pub ended: Time,

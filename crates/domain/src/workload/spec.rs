@@ -4,16 +4,21 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::Workload;
 use super::image::ImageName;
 use crate::id::BookingId;
+use crate::kind::Counted;
 use crate::meter::{Amounts, Meter, Of, Resource};
 use crate::name;
 use crate::refusal::Refusal;
 use crate::storage::volume::{self, VolumeUse};
 
+pub use crate::kind::Kind;
+
 pub const MAX_COMMAND_BYTES: usize = 128 * 1024;
 pub const MAX_ENV_BYTES: usize = 128 * 1024;
 pub const MAX_RUN_TIME_S: u64 = 366 * 24 * 3600;
+pub const DEFAULT_RUN_TIME_S: u64 = 3600;
 pub const MAX_GPUS: u32 = 4096;
 /// INVARIANT: each member's allocation takes an id of the one block that placing the job has.
 pub const MAX_NODES: u32 = 1024;
@@ -30,12 +35,6 @@ macro_rules! choice {
             pub fn as_str(self) -> &'static str { match self { $($name::$variant => $text,)* } }
         }
     };
-}
-
-choice! {
-    /// What sort of work it is; policies speak of it.
-    #[derive(Default)]
-    Kind { #[default] Batch "batch", Inference "inference", FineTune "fine_tune", Training "training", Rendering "rendering", Video "video", }
 }
 
 choice! {
@@ -128,35 +127,18 @@ impl Demand {
         self.gpus_total() * u64::from(self.compute_permille)
     }
 
-    fn check(&self) -> Result<(), Refusal> {
-        if self.nodes == 0 || self.nodes > MAX_NODES {
-            return Err(Refusal::invalid(
-                "/demand/nodes",
-                format!("a job has 1 to {MAX_NODES} members"),
-            ));
-        }
-        if self.gpus > MAX_GPUS {
-            return Err(Refusal::invalid(
-                "/demand/gpus",
-                format!("a job has at most {MAX_GPUS} GPUs"),
-            ));
-        }
-        if self.compute_permille == 0 || self.compute_permille > 1000 {
-            return Err(Refusal::invalid(
-                "/demand/compute_permille",
-                "a share is 1 to 1000 thousandths of a GPU",
-            ));
-        }
+    /// Refuses what no machine could be asked for.
+    pub(crate) fn check(&self) -> Result<(), Refusal> {
+        self.check_open()?;
+        self.check_whole()
+    }
+
+    /// What has to hold together once nothing is left to be filled in.
+    fn check_whole(&self) -> Result<(), Refusal> {
         if self.gpus > 0 && self.compute_permille < 1000 && self.vram_mib == 0 {
             return Err(Refusal::invalid(
                 "/demand/vram_mib",
                 "a slice needs its VRAM said; only a whole GPU comes with all of it",
-            ));
-        }
-        if self.isolation == Isolation::Exclusive && self.gpus > 0 && self.compute_permille < 1000 {
-            return Err(Refusal::invalid(
-                "/demand/isolation",
-                "only a whole GPU is exclusive; ask for 1000 thousandths",
             ));
         }
         if self.gpus == 0 && self.class.is_some() {
@@ -175,6 +157,35 @@ impl Demand {
             return Err(Refusal::invalid(
                 "/demand/vram_mib",
                 "VRAM without a GPU; ask for at least one",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The same for one that a SKU or a workload has yet to fill in.
+    fn check_open(&self) -> Result<(), Refusal> {
+        if self.nodes == 0 || self.nodes > MAX_NODES {
+            return Err(Refusal::invalid(
+                "/demand/nodes",
+                format!("a job has 1 to {MAX_NODES} members"),
+            ));
+        }
+        if self.gpus > MAX_GPUS {
+            return Err(Refusal::invalid(
+                "/demand/gpus",
+                format!("a job has at most {MAX_GPUS} GPUs"),
+            ));
+        }
+        if self.compute_permille == 0 || self.compute_permille > 1000 {
+            return Err(Refusal::invalid(
+                "/demand/compute_permille",
+                "a share is 1 to 1000 thousandths of a GPU",
+            ));
+        }
+        if self.isolation == Isolation::Exclusive && self.gpus > 0 && self.compute_permille < 1000 {
+            return Err(Refusal::invalid(
+                "/demand/isolation",
+                "only a whole GPU is exclusive; ask for 1000 thousandths",
             ));
         }
         if self.vram_mib > 1 << 40 || self.memory_mib > 1 << 40 {
@@ -213,6 +224,9 @@ pub struct JobSpec {
     pub name: String,
     #[serde(default)]
     pub kind: Kind,
+    /// What it is, in its user's terms; what `demand` leaves out is derived from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<Box<Workload>>,
     #[serde(default)]
     pub priority: Priority,
     /// The program and its arguments, not a shell line. Empty, with an image, runs what the image says.
@@ -262,10 +276,13 @@ pub struct JobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
     pub booking: Option<BookingId>,
+    /// When it ends for want of device memory, it is queued again with half as much more, as long as it has attempts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub grow: bool,
 }
 
 fn default_run_time_s() -> u64 {
-    3600
+    DEFAULT_RUN_TIME_S
 }
 
 fn default_grace_s() -> u32 {
@@ -317,6 +334,32 @@ fn check_variable(name: &str, field: &'static str) -> Result<(), Refusal> {
 }
 
 impl JobSpec {
+    /// A job of which nothing is said but what it is: for asking, not for running.
+    pub fn of_workload(name: &str, workload: Workload) -> JobSpec {
+        JobSpec {
+            name: name.to_owned(),
+            kind: Kind::default(),
+            workload: Some(Box::new(workload)),
+            priority: Priority::default(),
+            command: vec!["-".into()],
+            image: None,
+            image_secret: None,
+            env: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            volumes: Vec::new(),
+            workdir: None,
+            sku: None,
+            demand: Demand::default(),
+            stdin: false,
+            tty: false,
+            run_time_s: default_run_time_s(),
+            grace_s: default_grace_s(),
+            max_attempts: default_max_attempts(),
+            restartable: false,
+            grow: false,
+        }
+    }
+
     /// Refuses what can never be run, naming the field.
     pub fn check(&self) -> Result<(), Refusal> {
         name::check(&self.name, "/name")?;
@@ -398,7 +441,38 @@ impl JobSpec {
         if self.max_attempts == 0 || self.max_attempts > 100 {
             return Err(Refusal::invalid("/max_attempts", "a job is tried 1 to 100 times"));
         }
-        self.demand.check()
+        self.check_workload()?;
+        match (&self.sku, &self.workload) {
+            (None, None) => self.demand.check(),
+            _ => self.demand.check_open(),
+        }
+    }
+
+    fn check_workload(&self) -> Result<(), Refusal> {
+        if let Some(workload) = &self.workload {
+            workload.check()?;
+            // A job that says nothing of its kind is of its workload's.
+            if self.kind != workload.kind() && self.kind != Kind::Batch {
+                return Err(Refusal::invalid(
+                    "/kind",
+                    format!(
+                        "the kind is {}, and the workload is {}",
+                        self.kind.as_str(),
+                        workload.kind().as_str()
+                    ),
+                )
+                .hint("leave the kind out"));
+            }
+        }
+        let fixed = match (self.grow, &self.sku) {
+            (false, _) => None,
+            (true, Some(_)) => Some("a job of a SKU has its size, and does not grow"),
+            (true, None) if self.demand.nodes > 1 => {
+                Some("members of a gang are of one size, and do not grow")
+            }
+            (true, None) => None,
+        };
+        fixed.map_or(Ok(()), |why| Err(Refusal::invalid("/grow", why)))
     }
 
     fn check_image(&self) -> Result<(), Refusal> {
@@ -435,32 +509,38 @@ impl JobSpec {
             ),
             (Resource::Jobs, 1),
         ];
-        let mut amounts = Amounts::default();
-        for of in self.counted_as(class) {
-            let counted = plain.iter().filter(|(_, amount)| *amount > 0);
-            amounts.0.extend(counted.map(|&(resource, amount)| {
-                (
-                    Meter {
-                        resource,
-                        of: of.clone(),
-                    },
-                    amount,
-                )
-            }));
-        }
-        amounts
+        let ofs = self.counted_as(class);
+        let counted = plain.into_iter().filter(|(_, amount)| *amount > 0);
+        let rows = counted.flat_map(|(resource, amount)| {
+            let ofs = ofs.iter().filter(move |of| of.counts(resource));
+            let meters = ofs.cloned().map(move |of| Meter { resource, of });
+            meters.map(move |meter| (meter, amount))
+        });
+        rows.collect()
     }
 
-    /// The groups a job counts in: everything, its GPU class, its SKU.
+    /// The groups a job counts in: everything, its GPU class, its SKU, its kind.
     pub fn counted_as(&self, class: Option<&str>) -> Vec<Of> {
-        let mut ofs = vec![Of::All];
+        let mut ofs = Vec::with_capacity(3);
+        ofs.push(Of::All);
         ofs.extend(class.map(|class| Of::Class(class.into())));
         ofs.extend(self.sku.as_deref().map(|sku| Of::Sku(sku.into())));
+        ofs.extend(self.counted_kinds().map(Of::Kind));
         ofs
+    }
+
+    fn counted_kinds(&self) -> impl Iterator<Item = Counted> {
+        let billions = self.workload.as_deref().and_then(Workload::billions);
+        Counted::groups(self.kind, billions)
+    }
+
+    /// Frames it makes; none of most jobs.
+    pub fn frames(&self) -> u64 {
+        self.workload.as_deref().map_or(0, Workload::frames)
     }
 }
 
-/// A named demand size that an operator defines.
+/// A named demand size that an operator defines; one name may have a size for each GPU class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -470,6 +550,18 @@ pub struct Sku {
 }
 
 impl Sku {
+    /// What it is kept by: its name, and the class it is for where it is for one.
+    pub fn key(&self) -> String {
+        match &self.demand.class {
+            None => self.name.clone(),
+            Some(class) => Sku::key_for(&self.name, class),
+        }
+    }
+
+    pub fn key_for(name: &str, class: &str) -> String {
+        format!("{name}@{class}")
+    }
+
     pub fn check(&self) -> Result<(), Refusal> {
         name::check(&self.name, "/name")?;
         self.demand.check()

@@ -471,7 +471,7 @@ fn quotas_as_people_mistype_them() {
         world
             .root(Wish::SetQuota {
                 scope: acme,
-                quota: Amounts(many),
+                quota: many,
                 revision: None
             })
             .expect_err("too many")
@@ -488,7 +488,9 @@ fn budgets_and_policies_that_say_nothing_are_refused() {
         class: None,
         sku: None,
         money_micros: Some(1),
+        kind: None,
         gpu_seconds: None,
+        frames: None,
     };
     let rows: Vec<(&str, Vec<Budget>)> = vec![
         (

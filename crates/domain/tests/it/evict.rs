@@ -6,6 +6,7 @@ mod moved;
 mod relieved;
 mod stream;
 mod told;
+mod whole;
 
 use tenure_domain::Wish;
 use tenure_domain::command::Observation;

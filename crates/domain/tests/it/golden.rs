@@ -25,9 +25,11 @@ use tenure_domain::tenancy::role::{Action, Role};
 use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
 use tenure_domain::tenancy::share::{Nominal, Share};
 use tenure_domain::time::Period;
+use tenure_domain::workload::Workload;
 use tenure_domain::workload::job::{PauseReason, StopReason};
+use tenure_domain::workload::picture::Rendering;
 use tenure_domain::workload::session::{SessionEnd, SessionKind};
-use tenure_domain::workload::spec::{Isolation, Kind, Priority, Sku};
+use tenure_domain::workload::spec::{Demand, Isolation, Kind, Priority, Sku};
 use tenure_domain::workload::usage::Usage;
 use tenure_domain::{Actor, Wish};
 
@@ -171,14 +173,18 @@ fn everything() -> Vec<Event> {
             class: None,
             sku: None,
             money_micros: Some(50_000_000),
+            kind: None,
             gpu_seconds: Some(360_000),
+            frames: None,
         },
         Budget {
             period: Period::Day,
             class: Some("H100".into()),
             sku: None,
             money_micros: None,
+            kind: None,
             gpu_seconds: Some(86_400),
+            frames: None,
         },
     ];
     take(
@@ -612,19 +618,81 @@ fn everything() -> Vec<Event> {
     ] {
         take(&mut world, &root, wish);
     }
-    all.extend(made_room());
+    all.extend(made_room(slice(500, 8000)));
+    all.extend(made_room(gang(2, slice(500, 8000))));
+    all.extend(outgrown());
     all.extend(crate::booking::life());
-    // Of placements one of each shape: alone, and of a gang.
+    // Of some events one of each shape: of one node and of a gang, with a workload and without.
     let mut first: BTreeMap<(&str, bool), Event> = BTreeMap::new();
     for event in all {
-        let gang = matches!(&event, Event::JobPlaced { others, .. } if !others.is_empty());
-        first.entry((event.kind(), gang)).or_insert(event);
+        let other = match &event {
+            Event::JobPlaced { others, .. } => !others.is_empty(),
+            Event::JobPromised { promise } => !promise.others.is_empty(),
+            Event::JobSubmitted { derivation, .. } => derivation.is_some(),
+            Event::JobRequeued { vram_mib, .. } => vram_mib.is_some(),
+            Event::BudgetsSet { budgets, .. } => budgets.iter().any(|budget| budget.frames.is_some()),
+            Event::JobAdmitted { admission, .. } => admission.hold.left.frames > 0,
+            _ => false,
+        };
+        first.entry((event.kind(), other)).or_insert(event);
     }
     first.into_values().collect()
 }
 
+/// A job that says what it is, and outgrows what that was taken to need.
+fn outgrown() -> Vec<Event> {
+    let mut world = World::new();
+    let acme = world.tenant("acme");
+    let ada = world.user(acme, "ada", Some(Role::Member));
+    let device = gpu("h100-0", "H100", 80_000, &[Isolation::Guarded]);
+    world.node("alpha", inventory(16_000, 64_000, vec![device]));
+    let budget = Budget {
+        period: Period::Day,
+        class: None,
+        sku: None,
+        kind: Some(Kind::Rendering),
+        money_micros: None,
+        gpu_seconds: None,
+        frames: Some(2000),
+    };
+    let mut events = world
+        .root(Wish::SetBudgets {
+            scope: acme,
+            budgets: vec![budget],
+            revision: None,
+        })
+        .expect("a budget");
+    let mut job = spec("bridge", Default::default(), 3600);
+    job.grow = true;
+    job.workload = Some(Box::new(Workload::Rendering(Rendering {
+        frames: "1-240x2".parse().expect("frames"),
+        scene: Some("bridge".into()),
+        each_ms: Some(30_000),
+        vram_mib: Some(6000),
+    })));
+    let spec = Arc::new(job);
+    let submitted = world.by(ada, Wish::Submit { owner: ada, spec }).expect("taken");
+    let Event::JobSubmitted { job, .. } = submitted[0] else {
+        panic!("no job")
+    };
+    events.extend(submitted);
+    let exited = Observation::Exited {
+        exit_code: Some(1),
+        signal: None,
+        ran_ms: 1000,
+        by: None,
+        usage: Some(Usage {
+            refusals: 1,
+            peak_vram_mib: 5900,
+            ..Usage::default()
+        }),
+    };
+    events.extend(world.observe(job, exited).expect("it ended"));
+    events
+}
+
 /// One job gives way to another, which is then not to start after all.
-fn made_room() -> Vec<Event> {
+fn made_room(demand: Demand) -> Vec<Event> {
     let mut world = World::new();
     let acme = world.tenant("acme");
     let ada = world.user(acme, "ada", Some(Role::Member));
@@ -635,7 +703,7 @@ fn made_room() -> Vec<Event> {
         .expect("taken");
     world.observe(first, Observation::Running).expect("it runs");
     world.pass_s(600);
-    let mut urgent = spec("urgent", slice(500, 8000), 600);
+    let mut urgent = spec("urgent", demand, 600);
     urgent.priority = Priority::Urgent;
     let spec = Arc::new(urgent);
     let mut events = world.by(ada, Wish::Submit { owner: ada, spec }).expect("taken");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_domain::id::{AllocationId, JobId, UserId};
 use tenure_domain::ledger::account::AccountId;
-use tenure_domain::meter::{Amounts, Of};
+use tenure_domain::meter::{Amounts, Meter, Of};
 use tenure_domain::money::Micros;
 use tenure_domain::schedule::allocation::Allocation;
 use tenure_domain::schedule::fleet::NodeStatus;
@@ -63,7 +63,13 @@ fn promises_are_of_those_who_wait(state: &State) {
         assert!(jobs.insert(promise.job), "two promises to {}", promise.job);
         let phase = state.jobs[&promise.job].phase;
         assert!(phase == Phase::Queued || promise.moves() && phase == Phase::Stopping);
-        assert!(state.fleet.node(promise.node).is_some());
+        let members = state.jobs[&promise.job].spec.demand.nodes as usize;
+        assert_eq!(promise.rooms().count(), members, "a gang is promised room whole");
+        for (node, slices) in promise.rooms() {
+            assert!(state.fleet.node(node).is_some());
+            assert!(state.calendar.on(node).any(|kept| kept == promise));
+            assert_eq!(slices.len(), state.jobs[&promise.job].spec.demand.gpus as usize);
+        }
         assert_eq!(promise.evicts(), promise.admission.is_some());
     }
     let mut running: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
@@ -169,19 +175,24 @@ fn scopes_count_what_is_below(state: &State) {
         let Some(admission) = &job.admission else { continue };
         for scope in ancestors(state, job.owner) {
             let sums = used.entry(scope).or_default();
-            for (meter, amount) in &admission.amounts.0 {
-                *sums.0.entry(meter.clone()).or_default() += amount;
+            for (meter, amount) in admission.amounts.iter() {
+                sums.set(meter.clone(), sums.get(meter).unwrap_or(0) + amount);
             }
             let hold = &admission.hold;
             let groups = [
                 Some(Of::All),
                 hold.class.clone().map(Of::Class),
                 hold.sku.clone().map(Of::Sku),
+                hold.kind.map(|kind| {
+                    let meter: Meter = format!("jobs@kind:{}", kind.as_str()).parse().expect("a meter");
+                    meter.of
+                }),
             ];
             for of in groups.into_iter().flatten() {
                 let sum = held.entry((scope, of)).or_default();
                 sum.money.0 += hold.left.money.0;
                 sum.gpu_ms += hold.left.gpu_ms;
+                sum.frames += hold.left.frames;
             }
         }
     }

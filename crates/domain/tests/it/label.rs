@@ -319,3 +319,91 @@ fn a_gang_has_all_of_its_places_or_none_in_one_block_where_one_holds_it() {
         "the stranger has some CPU"
     );
 }
+
+#[test]
+fn a_gang_goes_to_the_block_with_the_least_to_spare_and_to_few_where_none_holds_it() {
+    let mut world = World::new();
+    let acme = world.tenant("acme");
+    let ada = world.user(acme, "ada", Some(Role::Member));
+    let sizes = [("wide", 6), ("tight", 3), ("small", 2), ("middle", 4)];
+    for (name, nodes) in sizes {
+        for i in 0..nodes {
+            let node = node(&mut world, &format!("{name}-{i}"), 2);
+            let labels = Labels {
+                block: Some(name.into()),
+                ..Labels::default()
+            };
+            label(&mut world, node, labels);
+        }
+    }
+    let blocks = |members: u32| {
+        let places = gang(&world, ada, whole(2), members).expect("there is room");
+        assert_eq!(places.len(), members as usize);
+        let mut blocks: Vec<String> = places
+            .iter()
+            .filter_map(|place| world.state.fleet.node(place.node))
+            .filter_map(|node| Some(node.labels.block.as_ref()?.to_string()))
+            .collect();
+        blocks.sort();
+        blocks.dedup();
+        blocks
+    };
+    assert_eq!(blocks(2), ["small"]);
+    assert_eq!(blocks(3), ["tight"]);
+    assert_eq!(blocks(4), ["middle"]);
+    assert_eq!(blocks(5), ["wide"]);
+    assert_eq!(blocks(9), ["middle", "wide"], "none holds nine");
+    assert_eq!(blocks(15).len(), 4);
+    assert!(gang(&world, ada, whole(2), 16).is_err());
+}
+
+#[test]
+fn what_is_remembered_of_neighbours_follows_their_policies_and_their_going() {
+    let mut world = World::new();
+    let (acme, other) = (world.tenant("acme"), world.tenant("other"));
+    let ada = world.user(acme, "ada", Some(Role::Member));
+    let bob = world.user(other, "bob", Some(Role::Member));
+    let shares = |share_guarded: bool| tenure_domain::tenancy::policy::Policy {
+        share_guarded: Some(share_guarded),
+        ..Default::default()
+    };
+    let set = |world: &mut World, scope: ScopeId, policy| {
+        let revision = None;
+        let wish = Wish::SetPolicy {
+            scope,
+            policy,
+            revision,
+        };
+        world.system(wish).expect("set");
+    };
+    node(&mut world, "only", 1);
+    set(&mut world, acme, shares(true));
+    let sits = world
+        .submit(bob, spec("sits", slice(100, 1000), 60))
+        .expect("taken");
+    let starts = |world: &mut World| {
+        let job = world
+            .submit(ada, spec("asks", slice(100, 1000), 60))
+            .expect("taken");
+        let started = world.allocation(job).is_some();
+        if started {
+            world.exit(job, 1);
+        } else {
+            world
+                .system(Wish::Stop {
+                    job,
+                    reason: tenure_domain::workload::job::StopReason::Cancelled,
+                })
+                .expect("it waited");
+        }
+        started
+    };
+    assert!(!starts(&mut world), "silence means no");
+    set(&mut world, other, shares(true));
+    assert!(starts(&mut world));
+    assert!(starts(&mut world), "and again");
+    set(&mut world, other, shares(false));
+    assert!(!starts(&mut world));
+    world.exit(sits, 1);
+    assert!(starts(&mut world), "nobody is there any more");
+}

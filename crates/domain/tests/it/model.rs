@@ -4,7 +4,6 @@
 
 use tenure_domain::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
 use tenure_domain::ledger::price::Prices;
-use tenure_domain::schedule::allocation::Slice;
 use tenure_domain::schedule::calendar::Promise;
 use tenure_domain::schedule::fleet::{GpuFacts, NodeStatus};
 use tenure_domain::schedule::label::Labels;
@@ -13,7 +12,7 @@ use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::tenancy::share::Share;
 use tenure_domain::time::Period;
-use tenure_domain::workload::spec::{Isolation, JobSpec};
+use tenure_domain::workload::spec::{Isolation, JobSpec, Kind};
 use tenure_domain::{Event, State, Time};
 
 struct Place {
@@ -134,6 +133,7 @@ fn groups(spec: &JobSpec, class: Option<&str>) -> Vec<String> {
     let mut all = vec![String::new()];
     all.extend(class.map(|class| format!("class:{class}")));
     all.extend(spec.sku.as_ref().map(|sku| format!("sku:{sku}")));
+    all.extend((spec.kind != Kind::Batch).then(|| format!("kind:{}", spec.kind.as_str())));
     all
 }
 
@@ -152,7 +152,8 @@ fn uses(spec: &JobSpec, class: Option<&str>, vram: u64) -> Vec<(String, u64)> {
     let mut all = Vec::new();
     for group in groups(spec, class) {
         for (name, n) in plain {
-            if n > 0 {
+            let counted = !group.starts_with("kind:") || ["jobs", "gpu_milli", "vram_mib"].contains(&name);
+            if n > 0 && counted {
                 all.push((
                     if group.is_empty() {
                         name.to_owned()
@@ -169,9 +170,10 @@ fn uses(spec: &JobSpec, class: Option<&str>, vram: u64) -> Vec<(String, u64)> {
 }
 
 fn limit_of(budget: &Budget) -> String {
-    match (&budget.class, &budget.sku) {
-        (Some(class), _) => format!("class:{class}"),
-        (_, Some(sku)) => format!("sku:{sku}"),
+    match (&budget.class, &budget.sku, budget.kind) {
+        (Some(class), ..) => format!("class:{class}"),
+        (_, Some(sku), _) => format!("sku:{sku}"),
+        (.., Some(kind)) => format!("kind:{}", kind.as_str()),
         _ => String::new(),
     }
 }
@@ -470,7 +472,7 @@ impl Model {
             first.is_some_and(|first| first.spec.priority >= work.spec.priority)
         };
         let mut others = self.promises.iter().filter(|kept| kept.job != work.id);
-        others.any(|kept| kept.node == machine.id && kept.from < ends && ahead(kept))
+        others.any(|kept| kept.is_on(machine.id) && kept.from < ends && ahead(kept))
     }
 
     /// How many members a machine has room for now.
@@ -576,7 +578,7 @@ impl Model {
             Event::ScopeResumed { scope } => self.place_mut(*scope).suspended = false,
             Event::QuotaSet { scope, quota } => {
                 let limits: Vec<(String, u64)> =
-                    quota.0.iter().map(|(meter, n)| (meter.to_string(), *n)).collect();
+                    quota.iter().map(|(meter, n)| (meter.to_string(), n)).collect();
                 let below = self.below(*scope);
                 let above = limits
                     .iter()
@@ -649,7 +651,7 @@ impl Model {
             Event::NodeLabelled { node, labels } => self.machine(*node).labels = labels.clone(),
             Event::NodeRemoved { node } => {
                 self.machines.retain(|machine| machine.id != *node);
-                self.promises.retain(|kept| kept.node != *node);
+                self.promises.retain(|kept| !kept.is_on(*node));
             }
 
             Event::VolumeCreated {
@@ -695,6 +697,7 @@ impl Model {
                 owner,
                 spec,
                 volumes,
+                ..
             } => {
                 self.works.push(Work {
                     volumes: volumes.clone(),
@@ -728,9 +731,8 @@ impl Model {
                 );
                 let mut told: Vec<(String, u64)> = admission
                     .amounts
-                    .0
                     .iter()
-                    .map(|(meter, n)| (meter.to_string(), *n))
+                    .map(|(meter, n)| (meter.to_string(), n))
                     .collect();
                 told.sort();
                 assert_eq!(told, asked, "{job} holds what it uses");
@@ -817,10 +819,14 @@ impl Model {
                     "one promise a job"
                 );
                 // Who evicts may go before one that only waits; no other two have a GPU in common.
+                let gpus = |kept: &Promise| -> Vec<GpuId> {
+                    let slices = kept.rooms().flat_map(|(_, slices)| slices);
+                    slices.map(|slice| slice.gpu).collect()
+                };
+                let wanted = gpus(promise);
                 let apart = |kept: &Promise| {
-                    let gpu = |slice| kept.slices.iter().any(|other: &Slice| other.gpu == slice);
                     let goes_before = promise.evicts() && !kept.evicts();
-                    goes_before || !promise.slices.iter().any(|slice| gpu(slice.gpu))
+                    goes_before || !gpus(kept).iter().any(|gpu| wanted.contains(gpu))
                 };
                 assert!(self.promises.iter().all(apart), "one GPU promised twice");
                 self.promises.push(promise.clone());

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use tenure_domain::command::{Observation, Ran};
 use tenure_domain::id::{AllocationId, Ids, JobId, KeyId, NodeId, SecretId, TenantId, UserId, VolumeId};
+use tenure_domain::kind::Counted;
 use tenure_domain::ledger::price::ClassPrice;
 use tenure_domain::meter::{Amounts, Meter, Of, Resource};
 use tenure_domain::schedule::fleet::{Inventory, NodeStatus};
@@ -21,7 +22,9 @@ use tenure_domain::tenancy::role::Role;
 use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
 use tenure_domain::tenancy::share::{Nominal, Share};
 use tenure_domain::time::Period;
+use tenure_domain::workload::Workload;
 use tenure_domain::workload::job::{PauseReason, Phase, StopReason};
+use tenure_domain::workload::picture::Rendering;
 use tenure_domain::workload::spec::{Demand, Isolation, JobSpec, Kind, Priority, Sku};
 use tenure_domain::workload::usage::Usage;
 use tenure_domain::{Actor, Event, Refusal, Wish};
@@ -42,6 +45,8 @@ struct Run {
     /// Allocations ever made, so that late reports can be told.
     past: Vec<(AllocationId, NodeId)>,
     taken: BTreeMap<&'static str, u64>,
+    /// Promises to gangs, and of gangs' room to others.
+    of_gangs: BTreeMap<&'static str, u64>,
     /// Gangs placed, and gangs that came to run.
     gangs: u64,
     whole: u64,
@@ -71,6 +76,7 @@ impl Run {
             chance: Chance::new(seed),
             past: Vec::new(),
             taken: BTreeMap::new(),
+            of_gangs: BTreeMap::new(),
             gangs: 0,
             whole: 0,
         };
@@ -101,6 +107,18 @@ impl Run {
             if let Event::JobPromised { promise } = event {
                 let kind = if promise.evicts() { "evicted" } else { "reserved" };
                 *self.taken.entry(kind).or_default() += 1;
+                let is_gang = |job: &JobId| self.world.state.jobs[job].is_gang();
+                if is_gang(&promise.job) {
+                    let kind = if promise.evicts() {
+                        "gang evicts"
+                    } else {
+                        "gang waits"
+                    };
+                    *self.of_gangs.entry(kind).or_default() += 1;
+                }
+                if promise.victims.iter().any(is_gang) {
+                    *self.of_gangs.entry("gang evicted").or_default() += 1;
+                }
             }
             self.model.follow(self.world.now, event);
             if let Event::JobPlaced {
@@ -286,6 +304,15 @@ impl Run {
         let run_time_s = chance.of(&[1, 60, 600, 3600, 86_400, 40 * 86_400]);
         let mut job = spec("job", demand, run_time_s);
         (job.sku, job.priority, job.kind) = (sku, chance.of(Priority::ALL), chance.of(Kind::ALL));
+        if chance.one_in(6) {
+            job.kind = Kind::Rendering;
+            job.workload = Some(Box::new(Workload::Rendering(Rendering {
+                frames: chance.of(&["1-10", "1-240x2", "7"]).parse().expect("frames"),
+                scene: None,
+                each_ms: None,
+                vram_mib: None,
+            })));
+        }
         (job.grace_s, job.max_attempts) = (chance.below(20) as u32, 1 + chance.below(4) as u32);
         if chance.one_in(50) {
             job.secrets = [("TOKEN".to_owned(), "n1".to_owned())].into();
@@ -357,12 +384,19 @@ impl Run {
         let chance = &mut self.chance;
         let mut quota = Amounts::default();
         for _ in 0..chance.below(4) {
-            let of = match chance.below(4) {
+            let of = match chance.below(5) {
                 0 => Of::Class(chance.of(&CLASSES).0.into()),
                 1 => Of::Sku(chance.of(&SKUS).into()),
+                2 => {
+                    let kind = Counted::groups(chance.of(Kind::ALL), None).next();
+                    kind.map_or(Of::All, Of::Kind)
+                }
                 _ => Of::All,
             };
-            let resource = chance.of(&Resource::ALL);
+            let resource = match of {
+                Of::Kind(_) => chance.of(&[Resource::Jobs, Resource::GpuMilli, Resource::VramMib]),
+                _ => chance.of(&Resource::ALL),
+            };
             let limit = match resource {
                 Resource::GpuMilli => chance.below(6000),
                 Resource::Slices | Resource::Jobs => chance.below(8),
@@ -372,7 +406,7 @@ impl Run {
                 Resource::VolumeMib => chance.below(4000),
                 Resource::BookedMilli => chance.below(4000),
             };
-            quota.0.insert(Meter { resource, of }, limit);
+            quota.set(Meter { resource, of }, limit);
         }
         quota
     }
@@ -400,8 +434,10 @@ impl Run {
             period: chance.of(&Period::ALL),
             class: chance.one_in(3).then(|| chance.of(&CLASSES).0.into()),
             sku: chance.one_in(6).then(|| chance.of(&SKUS).into()),
+            kind: chance.one_in(6).then(|| chance.of(Kind::ALL)),
             money_micros: chance.one_in(2).then(|| chance.below(60_000_000)),
             gpu_seconds: chance.one_in(2).then(|| chance.below(400_000)),
+            frames: None,
         });
         budgets.collect()
     }
@@ -916,6 +952,7 @@ fn no_limit_is_passed_and_every_count_adds_up() {
     let ops = number_from_env("TENURE_PROPERTY_OPS", 100_000);
     let first = number_from_env("TENURE_PROPERTY_SEED", 1);
     let mut taken: BTreeMap<&'static str, u64> = BTreeMap::new();
+    let mut of_gangs: BTreeMap<&'static str, u64> = BTreeMap::new();
     let (mut admitted, mut gangs, mut whole) = (0, 0, 0);
     for run_number in 0..ops.div_ceil(OPS_PER_RUN) {
         let seed = first + run_number;
@@ -934,8 +971,13 @@ fn no_limit_is_passed_and_every_count_adds_up() {
         run.taken
             .into_iter()
             .for_each(|(name, n)| *taken.entry(name).or_default() += n);
+        run.of_gangs
+            .into_iter()
+            .for_each(|(name, n)| *of_gangs.entry(name).or_default() += n);
     }
-    println!("{ops} operations, {admitted} admissions, {gangs} gangs ({whole} ran), accepted: {taken:?}");
+    println!(
+        "{ops} operations, {admitted} admissions, {gangs} gangs ({whole} ran), accepted: {taken:?}, {of_gangs:?}"
+    );
     if ops >= 20_000 {
         // A property that is never exercised holds for nothing.
         assert_eq!(
@@ -945,6 +987,12 @@ fn no_limit_is_passed_and_every_count_adds_up() {
         );
         assert!(taken.values().all(|&n| n > ops / 5000), "{taken:?}");
         assert!(admitted > ops / 50, "{admitted} admissions");
+        assert_eq!(
+            of_gangs.len(),
+            3,
+            "gangs evict, are evicted and wait: {of_gangs:?}"
+        );
+        assert!(of_gangs.values().all(|&n| n > ops / 20_000), "{of_gangs:?}");
         assert!(
             gangs > ops / 500 && whole > ops / 4000,
             "{gangs} gangs, {whole} ran"

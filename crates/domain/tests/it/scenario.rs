@@ -118,7 +118,9 @@ fn budget_exhausted_and_next_period() {
         class: None,
         sku: None,
         money_micros: Some(2_000_000),
+        kind: None,
         gpu_seconds: Some(7200),
+        frames: None,
     }];
     story.root(
         "acme may spend 2 a day",

@@ -356,20 +356,23 @@ impl Story {
             Event::JobPausing { job: id, reason } => format!("{kind} {}: {reason:?}", job(id)),
             Event::JobPaused { job: id } | Event::JobWanted { job: id } => format!("{kind} {}", job(id)),
             Event::JobKept { job: id, why } => format!("{kind} {}: {why}", job(id)),
-            Event::JobRequeued { job: id, why } => format!("{kind} {}: {why}", job(id)),
+            Event::JobRequeued { job: id, why, .. } => format!("{kind} {}: {why}", job(id)),
             Event::JobStopping { job: id, reason } => format!("{kind} {}: {reason:?}", job(id)),
             Event::JobPromised { promise } => {
-                let gpus: Vec<String> = promise.slices.iter().map(|slice| self.gpu(slice.gpu)).collect();
+                let rooms = promise.rooms().map(|(node, slices)| {
+                    let gpus: Vec<String> = slices.iter().map(|slice| self.gpu(slice.gpu)).collect();
+                    format!("{} [{}]", self.node(node), gpus.join(", "))
+                });
+                let rooms: Vec<String> = rooms.collect();
                 let victims: Vec<String> = promise.victims.iter().map(&job).collect();
                 let how = match victims.is_empty() {
                     true => format!("from {} on", promise.from.rfc3339()),
                     false => format!("when {} left", victims.join(" and ")),
                 };
                 format!(
-                    "{kind} {}: room on {} [{}] {how}",
+                    "{kind} {}: room on {} {how}",
                     job(&promise.job),
-                    self.node(promise.node),
-                    gpus.join(", ")
+                    rooms.join(" and ")
                 )
             }
             Event::PromiseWithdrawn { job: id, why } => format!("{kind} {}: {why}", job(id)),

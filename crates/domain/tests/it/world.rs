@@ -38,12 +38,10 @@ pub fn digest(n: u64) -> Digest {
 }
 
 pub fn amounts(pairs: &[(&str, u64)]) -> Amounts {
-    Amounts(
-        pairs
-            .iter()
-            .map(|(meter, n)| (meter.parse().expect("a meter"), *n))
-            .collect(),
-    )
+    pairs
+        .iter()
+        .map(|(meter, n)| (meter.parse().expect("a meter"), *n))
+        .collect()
 }
 
 pub fn gpu(uuid: &str, class: &str, vram_mib: u64, levels: &[Isolation]) -> GpuFacts {
@@ -74,6 +72,8 @@ pub fn inventory(cpu_milli: u32, memory_mib: u64, gpus: Vec<GpuFacts>) -> Invent
 pub fn spec(name: &str, demand: Demand, run_time_s: u64) -> JobSpec {
     JobSpec {
         name: name.into(),
+        workload: None,
+        grow: false,
         kind: Default::default(),
         priority: Default::default(),
         command: vec!["/bin/true".into()],

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
+use tenure_api::channel::frame::{FrameError, FrameReader, FrameWriter};
 use tenure_api::channel::reading;
 use tenure_api::channel::{
     AllocationReport, BadFrame, FromAgent, FromServer, MAX_JOIN_FRAME, MAX_REPORTS, Reader, RunState,
@@ -22,7 +23,6 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::authority::{key_of, key_of_request};
-use super::frame::{FrameError, FrameReader, FrameWriter};
 use super::hub::Inner;
 use super::link::{Bye, Link, Outgoing, Queued};
 use super::pace::Pace;

@@ -80,13 +80,18 @@ async fn an_overtaken_leader_cannot_write(place: Place) {
 fn renewing_keeps_the_lead() {
     block_on(async {
         let place = Place::postgres();
-        let mut journal = Journal::open_leader(&place.location, "first", short())
+        // Long enough for a loaded machine to renew in time.
+        let term = Options {
+            term_ms: 2_000,
+            ..Options::default()
+        };
+        let mut journal = Journal::open_leader(&place.location, "first", term.clone())
             .await
             .unwrap();
-        for _ in 0..8 {
-            tokio::time::sleep(Duration::from_millis(60)).await;
+        for _ in 0..6 {
+            tokio::time::sleep(Duration::from_millis(500)).await;
             journal.renew().await.unwrap();
-            let other = Journal::open_leader(&place.location, "second", short()).await;
+            let other = Journal::open_leader(&place.location, "second", term.clone()).await;
             assert!(matches!(other.err(), Some(JournalError::Held { .. })));
         }
         journal.append(batch([1])).await.unwrap();

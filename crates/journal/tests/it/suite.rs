@@ -46,7 +46,7 @@ async fn what_was_appended_is_read_back(place: Place) {
             (line.seq, line.at_ms, &line.by, &line.request),
             (n, at_ms, &by, &request)
         );
-        assert_eq!(line.event, event);
+        assert_eq!(*line.event, *event);
         assert!(line.text.contains(&*event));
     }
     assert!(lines.windows(2).all(|pair| pair[1].prev == pair[0].hash));

@@ -284,7 +284,7 @@ async fn forge(place: &Place, original: &Place, from: u64) {
             request: line.request,
             event: match line.seq == from {
                 true => line.event.replacen("\"test\"", "\"TEST\"", 1).into(),
-                false => line.event,
+                false => line.event.into(),
             },
         });
         let entries = entries.collect();

@@ -178,6 +178,7 @@ fn a_stopped_holder_starves_nobody() {
     bench.work(1, 2_000);
     bench.work(2, 2_000);
     let mut worst = Duration::ZERO;
+    let mut busy_beside = Vec::new();
     for round in 0..20 {
         std::thread::sleep(Duration::from_millis(15 + round));
         eventually("slice 1 holds", Duration::from_secs(5), || {
@@ -191,14 +192,17 @@ fn a_stopped_holder_starves_nobody() {
         });
         worst = worst.max(begun.elapsed());
         // And it keeps the device: the stopped one is not asked again and again.
-        let (_, busy) = bench.shares(&[2], Duration::from_millis(200));
-        assert!(
-            busy > 700.0,
-            "beside a stopped process the other gets {busy:.0} ‰"
-        );
+        busy_beside.push(bench.shares(&[2], Duration::from_millis(200)).1);
         signal(&bench.workers[0], SIGCONT);
     }
     println!("takeover from a stopped holder: at worst {worst:?}");
+    // Whatever else runs on the machine disturbs some rounds; asking again and again disturbs them all.
+    busy_beside.sort_by(f64::total_cmp);
+    let median = busy_beside[busy_beside.len() / 2];
+    assert!(
+        median > 700.0,
+        "beside a stopped process the other gets {median:.0} ‰"
+    );
     assert!(worst < Duration::from_secs(1), "{worst:?}");
     close("after it goes on, its share", 500.0, 40.0, || {
         bench.shares(&[1, 2], Duration::from_secs(2)).0[0]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tenure_journal::{Batch, Entry, Journal, JournalError};
+use tenure_journal::{Batch, Entry, EventText, Journal, JournalError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::Pending;
@@ -75,9 +75,7 @@ async fn commit(
             at_ms: pending.at.0,
             by: pending.by.clone(),
             request: pending.request_id.clone(),
-            event: serde_json::to_string(&pending.event)
-                .expect("events encode")
-                .into(),
+            event: EventText::encode(&pending.event).expect("events encode"),
         });
         let committed = journal
             .append(Batch {

@@ -16,6 +16,8 @@ use super::{Accepted, Pending, PendingEvent, PendingReply, Request, WriterOption
 
 /// No batch grows beyond this many events; callers wait for the disk instead.
 const MAX_BATCH: usize = 4096;
+/// Requests that wait already are decided one after the other, so many before the disk is looked at again.
+const AT_ONCE: usize = 32;
 /// Steps of the pass over the queue between two looks at the channels: few between two requests, so that a long queue
 /// does not hold callers up, and more while nobody asks; and for no longer than this, whatever one costs.
 const BUSY_STEPS: usize = 4;
@@ -75,17 +77,14 @@ pub(super) async fn run(
             biased;
             free = committer.free(), if !nothing => {
                 since_snapshot += writer.batch.events.len() as u64;
-                let snapshot = since_snapshot >= options.snapshot_every;
+                let snapshot = since_snapshot >= options.snapshot_after(&writer.state);
                 if snapshot {
                     since_snapshot = 0;
                 }
                 committer.send(free?, std::mem::take(&mut writer.batch), snapshot);
             }
             request = queue.recv(), if !full => match request {
-                Some(request) => {
-                    writer.take(request);
-                    writer.pass_steps(BUSY_STEPS);
-                }
+                Some(request) => writer.take_all(request, &mut queue),
                 None => break,
             },
             // Giving way each time, or the channels above would find their share of polls used up and seem empty.
@@ -99,6 +98,20 @@ pub(super) async fn run(
 }
 
 impl Writer {
+    /// Decides a request, and some of those behind it.
+    fn take_all(&mut self, first: Request, queue: &mut mpsc::Receiver<Request>) {
+        self.take(first);
+        self.pass_steps(BUSY_STEPS);
+        for _ in 1..AT_ONCE {
+            if self.batch.events.len() >= MAX_BATCH {
+                break;
+            }
+            let Ok(request) = queue.try_recv() else { break };
+            self.take(request);
+            self.pass_steps(BUSY_STEPS);
+        }
+    }
+
     fn take(&mut self, request: Request) {
         let (at, ids) = self.clock.tick();
         let wish = match request.wish {
@@ -232,6 +245,7 @@ fn frees_or_allows(event: &Event) -> bool {
         event,
         Event::JobEnded { .. }
             | Event::JobRequeued { .. }
+            | Event::MemberEnded { .. }
             | Event::JobPaused { .. }
             | Event::PromiseWithdrawn { .. }
             | Event::QuotaSet { .. }

@@ -112,7 +112,7 @@ fn render(state: &Platform, accepted: &Accepted) -> Option<(String, String)> {
 }
 
 /// Whose job it is to be.
-fn owner_of(caller: &Caller, owner: Option<&str>) -> Answer<UserId> {
+pub(super) fn owner_of(caller: &Caller, owner: Option<&str>) -> Answer<UserId> {
     owner.map_or(Ok(caller.user), |owner| id_in(owner, "/owner", "a user"))
 }
 

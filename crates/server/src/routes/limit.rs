@@ -51,6 +51,8 @@ fn budgets_view(state: &Platform, scope: &Scope) -> BudgetsView {
             held_micros: spend.held.money.0,
             spent_gpu_seconds: spend.spent.gpu_ms / 1000,
             held_gpu_seconds: spend.held.gpu_ms / 1000,
+            spent_frames: spend.spent.frames,
+            held_frames: spend.held.frames,
         }
     };
     BudgetsView {

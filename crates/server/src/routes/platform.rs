@@ -107,12 +107,13 @@ pub(crate) async fn skus(
     let turn = Turn::whole(&shared, &caller, "skus", query.limit, query.cursor.as_deref())?;
     let ahead = state
         .skus
-        .values()
-        .filter(|sku| turn.after.as_ref().is_none_or(|after| sku.name > *after));
-    Ok(Json(turn.page(ahead.cloned(), |sku| sku.name.clone())))
+        .iter()
+        .filter(|(key, _)| turn.after.as_ref().is_none_or(|after| *key > after))
+        .map(|(_, sku)| sku.clone());
+    Ok(Json(turn.page(ahead, Sku::key)))
 }
 
-/// Defines a SKU, in place of one of the same name.
+/// Defines a SKU, in place of one of the same name and GPU class.
 #[utoipa::path(put, path = "/v1/skus/{name}", tag = "platform", request_body = Demand, params(("name" = String, Path, description = "The SKU's name")),
     responses((status = 200, body = Sku), ChangeProblems))]
 pub(crate) async fn define_sku(

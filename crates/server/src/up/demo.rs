@@ -5,7 +5,6 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use tenure_api::secret_text::SecretText;
 use tenure_domain::id::{SubscriberId, TenantId, UserId};
-use tenure_domain::meter::Amounts;
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::Role;
@@ -90,7 +89,9 @@ impl Maker<'_> {
             class: None,
             sku: None,
             money_micros: Some(50_000_000),
+            kind: None,
             gpu_seconds: None,
+            frames: None,
         };
         self.wish(Wish::SetBudgets {
             scope: globex,
@@ -110,7 +111,7 @@ impl Maker<'_> {
             .map(|(meter, limit)| (meter.parse().expect("a meter"), *limit));
         self.wish(Wish::SetQuota {
             scope,
-            quota: Amounts(limits.collect()),
+            quota: limits.collect(),
             revision: None,
         })
         .await?;

@@ -191,6 +191,7 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("set_booking_terms", Platform("price_set")),
         ("submit_job", At(User, "job_submit")),
         ("plan_job", At(User, "job_submit")),
+        ("fit_workload", At(User, "job_submit")),
         ("jobs", At(Scope, "job_read")),
         ("job", At(Job, "job_read")),
         ("stop_job", At(Job, "job_stop")),
@@ -649,6 +650,10 @@ impl Stage<'_> {
             "plan_job" => post(
                 "/v1/jobs/plan".into(),
                 json!({ "owner": target, "spec": spec("p") }),
+            ),
+            "fit_workload" => post(
+                "/v1/fit".into(),
+                json!({ "owner": target, "workload": { "inference": { "model": "7B" } } }),
             ),
             "jobs" | "costs" => get(format!("/v1/{operation}?scope={target}")),
             "events" => get(format!("/v1/events?follow=false&scope={target}")),

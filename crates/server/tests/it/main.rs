@@ -6,6 +6,7 @@ mod booking;
 mod error_page;
 mod etag;
 mod event;
+mod fit;
 mod gang;
 mod gpu;
 mod idempotency;

@@ -103,7 +103,7 @@ fn main() -> anyhow::Result<()> {
         } => {
             print(json, &throughput::singles(nodes, gpus_per_node, decisions))?;
             print(json, &whole::decided(nodes, gpus_per_node, decisions))?;
-            for size in [16, 64, 512] {
+            for size in [8, 16, 64, 512] {
                 if let Some(line) = whole::gangs(nodes, gpus_per_node, size, 200) {
                     print(json, &line)?;
                 }

@@ -1,12 +1,11 @@
 //! Decisions per second of the board alone, on a fleet of a given size that is kept about nine tenths full.
 
-use std::time::Instant;
-
 use serde::Serialize;
 use tenure_domain::schedule::board::row::GpuRoom;
 use tenure_domain::schedule::board::shape::{Classes, Shape};
 use tenure_domain::schedule::board::{Bench, Board, Spot};
 
+use super::busy::Busy;
 use super::generate;
 use super::ours::shape;
 use super::seeded::Seeded;
@@ -64,7 +63,7 @@ pub fn singles(nodes: usize, gpus: usize, decisions: usize) -> Line {
             held.push((wanted, spot));
         }
     }
-    let began = Instant::now();
+    let began = Busy::now();
     for _ in 0..decisions {
         let leaving = random.below(held.len());
         let (left, spot) = held.swap_remove(leaving);
@@ -82,7 +81,7 @@ pub fn singles(nodes: usize, gpus: usize, decisions: usize) -> Line {
     line("singles", nodes, gpus, decisions, began, &board)
 }
 
-fn line(case: &str, nodes: usize, gpus: usize, decisions: usize, began: Instant, board: &Board) -> Line {
+fn line(case: &str, nodes: usize, gpus: usize, decisions: usize, began: Busy, board: &Board) -> Line {
     Line {
         case: case.to_owned(),
         nodes,

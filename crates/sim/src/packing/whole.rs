@@ -1,4 +1,4 @@
-//! Decisions per second through the whole of `decide`, on one core: 10,000 users four levels deep, every level with a
+//! Decisions per second of processor time through the whole of `decide`: 10,000 users four levels deep, every level with a
 //! quota, a budget and a policy; each job is admitted, held, placed and told in events, which are applied. Then with
 //! others giving way for each; then durable, through the controller onto a journal that is synced.
 
@@ -23,6 +23,7 @@ use tenure_domain::{Actor, Command, Event, State, Time, Wish, decide};
 use tenure_journal::Location;
 use tenure_server::controller::WriterOptions;
 
+use super::busy::Busy;
 use super::throughput::Line;
 use crate::platform::Platform;
 
@@ -125,7 +126,7 @@ impl Cell {
         let limits = limits.map(|(meter, most)| (meter.parse().expect("a meter"), most));
         self.system(Wish::SetQuota {
             scope,
-            quota: Amounts(limits.into()),
+            quota: Amounts::from(limits),
             revision: None,
         });
         self.system(Wish::SetBudgets {
@@ -135,7 +136,9 @@ impl Cell {
                 class: None,
                 sku: None,
                 money_micros: Some(1 << 60),
+                kind: None,
                 gpu_seconds: None,
+                frames: None,
             }],
             revision: None,
         });
@@ -253,7 +256,7 @@ pub fn decided(nodes: usize, gpus: usize, decisions: usize) -> Line {
     let mut took = Duration::ZERO;
     for first in (0..decisions).step_by(AT_ONCE) {
         let mut running = Vec::with_capacity(AT_ONCE);
-        let begun = Instant::now();
+        let begun = Busy::now();
         for turn in first..first + AT_ONCE {
             if let Some(Event::JobPlaced { allocation, .. }) = cell.submit(turn, &spec).last() {
                 running.push((allocation.node, allocation.id));
@@ -270,10 +273,15 @@ pub fn decided(nodes: usize, gpus: usize, decisions: usize) -> Line {
     line("the whole decision", nodes, gpus, decisions, took)
 }
 
-/// Gangs of this many GPUs, as many on a node as it has, on an empty fleet in blocks; each ends again, untimed.
+/// Gangs of this many GPUs, as many on a node as it has or, where one node has them all, members with one each; on an
+/// empty fleet in blocks. Each ends again, untimed.
 pub fn gangs(nodes: usize, gpus: usize, size: usize, decisions: usize) -> Option<Line> {
-    let members = size / size.min(gpus);
-    if members < 2 || members > nodes {
+    let (members, each) = if size > gpus {
+        (size / gpus, gpus)
+    } else {
+        (size, 1)
+    };
+    if members < 2 || members > nodes.min(NODES_MAX) {
         return None;
     }
     let mut cell = Cell::new(nodes, gpus);
@@ -290,11 +298,11 @@ pub fn gangs(nodes: usize, gpus: usize, size: usize, decisions: usize) -> Option
         });
     }
     let mut spec = JobSpec::clone(&job(1000, Priority::Normal));
-    (spec.demand.nodes, spec.demand.gpus) = (u32::try_from(members).ok()?, u32::try_from(gpus).ok()?);
+    (spec.demand.nodes, spec.demand.gpus) = (u32::try_from(members).ok()?, u32::try_from(each).ok()?);
     (spec.demand.vram_mib, spec.demand.memory_mib) = (0, 64);
     let (spec, mut took) = (Arc::new(spec), Duration::ZERO);
     for turn in 0..decisions {
-        let begun = Instant::now();
+        let begun = Busy::now();
         let events = cell.submit(turn, &spec);
         took += begun.elapsed();
         let Some(Event::JobPlaced {
@@ -327,7 +335,7 @@ pub fn preempting(nodes: usize, gpus: usize, decisions: usize) -> Line {
     let (high, mut took) = (job(1000, Priority::High), Duration::ZERO);
     let mut running = VecDeque::new();
     for turn in 0..decisions {
-        let begun = Instant::now();
+        let begun = Busy::now();
         let events = cell.submit(turn, &high);
         took += begun.elapsed();
         let promised = events.iter().find_map(|event| match event {

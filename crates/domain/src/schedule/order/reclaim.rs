@@ -22,12 +22,18 @@ pub struct Reclaim {
     chain: Vec<ScopeId>,
     /// Classes it is within nominal quota of.
     classes: Vec<Box<str>>,
-    /// What a scope borrows beyond what was taken back on a node: a plan is about one node.
+    /// What a scope borrows beyond what was taken back on a node: most plans are about one node.
     left_milli: BTreeMap<(NodeId, ScopeId, Box<str>), u64>,
+    borrowed_milli: BTreeMap<(ScopeId, Box<str>), u64>,
 }
 
 /// Of what a borrower's job would be taken back.
-pub struct Lent(NodeId, ScopeId, Box<str>);
+pub struct Lent {
+    pub scope: ScopeId,
+    pub class: Box<str>,
+    /// What the scope borrows in all.
+    pub borrowed_milli: u64,
+}
 
 impl Reclaim {
     pub fn by(state: &State, ask: &Ask<'_>) -> Reclaim {
@@ -52,6 +58,7 @@ impl Reclaim {
             chain: state.tree.chain(ask.owner).map(|scope| scope.id).collect(),
             classes,
             left_milli: BTreeMap::new(),
+            borrowed_milli: BTreeMap::new(),
         }
     }
 
@@ -62,8 +69,8 @@ impl Reclaim {
 
     /// Whether the job runs, on this node, on what its scope borrows from one of ours.
     pub fn lent_to(&mut self, state: &State, job: &Job, node: NodeId) -> Option<Lent> {
-        let class = job.admission.as_ref()?.hold.class.as_ref()?;
-        if !self.classes.contains(class) {
+        let class = job.admission.as_ref()?.hold.class.as_deref()?;
+        if !self.classes.iter().any(|known| **known == *class) {
             return None;
         }
         let mut parted = None;
@@ -77,8 +84,8 @@ impl Reclaim {
         })?;
         let (scope, ours) = (parted?, self.chain[common.checked_sub(1)?]);
         state.tree.get(ours)?.share.nominal.get(class)?;
-        let lent = (node, scope.id, class.clone());
-        let left = self.left_milli.entry(lent.clone()).or_insert_with(|| {
+        let of = (scope.id, Box::from(class));
+        let borrowed_milli = *self.borrowed_milli.entry(of.clone()).or_insert_with(|| {
             let used = |scope: &_| {
                 calendar::used(state, scope, self.job)
                     .get(&meter(class))
@@ -86,12 +93,20 @@ impl Reclaim {
             };
             use_by(scope, class, used).map_or(0, |of_scope| of_scope.borrowed_milli())
         });
-        (*left > 0).then_some(Lent(lent.0, lent.1, lent.2))
+        let left = self
+            .left_milli
+            .entry((node, of.0, of.1))
+            .or_insert(borrowed_milli);
+        (*left > 0).then(|| Lent {
+            scope: scope.id,
+            class: class.clone(),
+            borrowed_milli,
+        })
     }
 
-    /// The job is asked to leave for what it was lent.
-    pub fn take_back(&mut self, lent: Lent, job: &Job) {
-        if let Some(left) = self.left_milli.get_mut(&(lent.0, lent.1, lent.2)) {
+    /// The job is asked to leave this node for what it was lent.
+    pub fn take_back(&mut self, lent: &Lent, node: NodeId, job: &Job) {
+        if let Some(left) = self.left_milli.get_mut(&(node, lent.scope, lent.class.clone())) {
             *left = left.saturating_sub(job.spec.demand.gpu_milli());
         }
     }

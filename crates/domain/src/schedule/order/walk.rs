@@ -182,12 +182,12 @@ impl Walk {
         let Some(asked) = &self.asked else { return };
         let kept = state.calendar.of(asked.job).is_some_and(Promise::evicts);
         let job = state.jobs.get(&asked.job);
-        let alone = job.is_some_and(|job| job.phase == Phase::Queued && !job.is_gang());
+        let queued = job.is_some_and(|job| job.phase == Phase::Queued);
         // Quota comes back at once only if somebody who has it may be asked to leave.
         let for_quota = matches!(refusal.code, Code::QuotaInUse | Code::BorrowLimit | Code::NotLent);
         let in_vain =
             for_quota && job.is_some_and(|job| !self.any_sure && !outranks_any(state, job.spec.priority));
-        if kept || alone && self.promised < FIRST && is_for_room(refusal) && !in_vain {
+        if kept || queued && self.promised < FIRST && is_for_room(refusal) && !in_vain {
             self.promises = Some(asked.job);
             self.promised += usize::from(!kept);
         }
@@ -419,7 +419,7 @@ fn one_policy(state: &State, user: UserId) -> ScopeId {
 fn one_limit(state: &State, user: UserId) -> ScopeId {
     lowest(state, user, |scope| {
         scope.suspended
-            || !scope.quota.0.is_empty()
+            || !scope.quota.is_empty()
             || !scope.budgets.is_empty()
             || !scope.share.nominal.is_empty()
             || scope.policy != Policy::default()

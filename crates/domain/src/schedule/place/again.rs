@@ -39,7 +39,7 @@ pub fn has_room_again<'a>(
         };
         kept::has_again(state, node.id, gpu.id, stay)?;
         let mut promises = against(state, node.id, stay);
-        if let Some(to) = promises.find(|promise| promise.slices.iter().any(|kept| kept.gpu == gpu.id)) {
+        if let Some(to) = promises.find(|promise| promise.keeps(gpu.id)) {
             return Err(Refusal::new(
                 Code::Promised,
                 format!(

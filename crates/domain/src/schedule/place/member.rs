@@ -25,8 +25,7 @@ pub(super) fn in_part(state: &State, demand: &Demand, members: u32, most: usize)
         ),
     )
     .hint(
-        "it starts, whole, when running jobs end or when a node joins, since nobody is made to leave for a gang; or ask for \
-         fewer or smaller members",
+        "it starts, whole, when running jobs end or give way, or when a node joins; or ask for fewer or smaller members",
     )
 }
 
@@ -103,10 +102,15 @@ fn when_empty(node: &Node, demand: &Demand, class: Option<&str>) -> u64 {
             by_vram.min(1000 / u64::from(demand.compute_permille.max(1)))
         })
         .collect();
-    // A member has its slices on GPUs apart, so no GPU serves more members than there are.
+    seats(&slices, demand.gpus, most)
+}
+
+/// For how many members, `most` at most, GPUs have enough slices, each GPU so many. A member has its slices on GPUs apart,
+/// so no GPU serves more members than there are.
+pub(crate) fn seats(slices: &[u64], gpus: u32, most: u64) -> u64 {
     let serves = |members: u64| {
         let given: u64 = slices.iter().map(|slices| (*slices).min(members)).sum();
-        given >= members * u64::from(demand.gpus)
+        given >= members * u64::from(gpus)
     };
     (1..=most)
         .take_while(|&members| serves(members))

@@ -2,8 +2,9 @@
 //!
 //! Long-running work and bursty work are kept apart where that costs next to nothing.
 
+use super::company::Companies;
 use super::fit::{allows_vram, vram_wanted};
-use super::wall::level_beside;
+use super::wall::{accepted_by, level_offered};
 use super::{Place, Search, link, on_cpu};
 use crate::schedule::allocation::Slice;
 use crate::schedule::board::Board;
@@ -36,7 +37,7 @@ impl Found {
 }
 
 /// Work that comes in bursts and wants an answer at once; all other work runs long and uses whatever it gets.
-fn is_bursty(kind: Kind) -> bool {
+pub(super) fn is_bursty(kind: Kind) -> bool {
     kind == Kind::Inference
 }
 
@@ -50,6 +51,7 @@ pub(super) struct Bank<'a> {
     rooms: Vec<GpuRoom>,
     /// What was found out of each GPU.
     known: Vec<Option<Regard<'a>>>,
+    companies: &'a mut Companies,
 }
 
 /// How a GPU regards the job.
@@ -86,6 +88,7 @@ impl<'a> Search<'a> {
         seat: Seat,
         shape: &Shape,
         given: &[Box<str>],
+        companies: &mut Companies,
     ) -> Option<Found> {
         let node = self.state.fleet.node(seat.node)?;
         let promised = self.promised.contains_key(&node.id);
@@ -100,7 +103,7 @@ impl<'a> Search<'a> {
                 lacks_image,
             });
         }
-        let mut bank = self.bank(board, row, seat, node, given)?;
+        let mut bank = self.bank(board, row, seat, node, given, companies)?;
         let (chosen, mixes) = self.choose(&mut bank, shape)?;
         Some(Found {
             place: self.place(&bank, &chosen)?,
@@ -117,6 +120,7 @@ impl<'a> Search<'a> {
         seat: Seat,
         node: &'b Node,
         given: &[Box<str>],
+        companies: &'b mut Companies,
     ) -> Option<Bank<'b>> {
         let facts = &node.gpus.get(seat.first)?.facts;
         if !self.takes(&facts.class, &facts.model, given) {
@@ -137,6 +141,7 @@ impl<'a> Search<'a> {
             known: vec![None; rooms.len()],
             which,
             rooms,
+            companies,
         })
     }
 
@@ -188,11 +193,10 @@ impl<'a> Search<'a> {
             return known;
         }
         let gpu = bank.gpu(at);
-        let bursty = is_bursty(self.spec.kind);
-        let mut mixes = false;
-        let level = level_beside(self.state, gpu, self.demand, &self.wall, |job| {
-            mixes |= is_bursty(job.spec.kind) != bursty;
-        });
+        let company = bank.companies.on(self.state, gpu);
+        let mixes = company.mixes_with(is_bursty(self.spec.kind));
+        let level = level_offered(self.state, gpu, self.demand, &self.wall)
+            .and_then(|offered| accepted_by(company, gpu, &self.wall, offered));
         let allowed = level.filter(|_| allows_vram(&self.slice(gpu), self.demand, &self.wall));
         let regard = allowed.map_or(Regard::BehindWall, |(level, why)| Regard::Gives {
             level,

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeSet;
 
+use super::company::Company;
 use crate::id::TenantId;
 use crate::schedule::fleet::{Gpu, GpuFacts};
 use crate::schedule::part;
 use crate::schedule::seen::{Make, is_of_one_tenant};
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
-use crate::workload::job::Job;
 use crate::workload::spec::{Demand, Isolation};
 
 /// What the tenants' policies ask of a device shared with others.
@@ -36,21 +36,32 @@ impl Wall {
             words,
         }
     }
+
+    /// Whether it shares devices with other tenants at `guarded`.
+    pub fn shares_guarded(&self) -> bool {
+        self.words.shares_guarded
+    }
+
+    /// Whether every policy above accepts jobs of this other tenant on a device of ours.
+    pub fn share_with(&self, other: Option<TenantId>) -> bool {
+        let named = self.words.share_with.as_ref();
+        named.is_none_or(|tenants| other.is_some_and(|other| tenants.contains(&other)))
+    }
 }
 
 /// What the policies above an owner say of neighbours, gathered on one way up.
-struct Words {
-    tenant: Option<TenantId>,
+pub(super) struct Words {
+    pub tenant: Option<TenantId>,
     /// The weakest level they accept, of the job itself and of its neighbours.
-    at_least: Isolation,
+    pub at_least: Isolation,
     /// The nearest word on sharing devices with other tenants at `guarded`; silence means no.
-    shares_guarded: bool,
+    pub shares_guarded: bool,
     /// The other tenants that every policy accepts; none where no policy names any.
-    share_with: Option<BTreeSet<TenantId>>,
+    pub share_with: Option<BTreeSet<TenantId>>,
 }
 
 impl Words {
-    fn of(state: &State, owner: ScopeId) -> Words {
+    pub fn of(state: &State, owner: ScopeId) -> Words {
         let mut words = Words {
             tenant: None,
             at_least: Isolation::Guarded,
@@ -67,21 +78,22 @@ impl Words {
                 .min_isolation
                 .map_or(words.at_least, |level| words.at_least.max(level));
             shares_guarded = shares_guarded.or(policy.share_guarded);
-            if let Some(named) = &policy.share_with {
-                words.share_with = Some(match words.share_with.take() {
-                    Some(known) => known.intersection(named).copied().collect(),
-                    None => named.clone(),
-                });
-            }
+            words.share_with = Words::both(words.share_with, policy.share_with.as_ref());
         }
         words.shares_guarded = shares_guarded.unwrap_or(false);
         words
     }
 
-    /// Whether every policy above accepts jobs of this other tenant on a device of ours.
-    fn share_with(&self, other: Option<TenantId>) -> bool {
-        let named = self.share_with.as_ref();
-        named.is_none_or(|tenants| other.is_some_and(|other| tenants.contains(&other)))
+    /// The tenants that both accept, where either names any.
+    pub fn both(
+        one: Option<BTreeSet<TenantId>>,
+        other: Option<&BTreeSet<TenantId>>,
+    ) -> Option<BTreeSet<TenantId>> {
+        match (one, other) {
+            (one, None) => one,
+            (None, Some(other)) => Some(other.clone()),
+            (Some(one), Some(other)) => Some(one.intersection(other).copied().collect()),
+        }
     }
 }
 
@@ -140,40 +152,36 @@ pub(super) fn level<'a>(
     demand: &Demand,
     wall: &Wall,
 ) -> Option<(Isolation, &'a str)> {
-    level_beside(state, gpu, demand, wall, |_| {})
+    let offered = level_offered(state, gpu, demand, wall)?;
+    accepted_by(&Company::of(state, gpu), gpu, wall, offered)
 }
 
-/// The same, showing each neighbour once.
-pub(super) fn level_beside<'a>(
+/// The level that everybody on the GPU accepts beside them.
+pub(super) fn accepted_by<'a>(
+    company: &Company,
+    gpu: &Gpu,
+    wall: &Wall,
+    (level, why): (Isolation, &'a str),
+) -> Option<(Isolation, &'a str)> {
+    let agrees = company.agrees(wall, level, is_of_one_tenant(&gpu.facts));
+    agrees.then_some((level, why))
+}
+
+/// The strongest level this GPU gives the demand, whoever is on it.
+pub(super) fn level_offered<'a>(
     state: &State,
     gpu: &'a Gpu,
     demand: &Demand,
     wall: &Wall,
-    mut seen: impl FnMut(&Job),
 ) -> Option<(Isolation, &'a str)> {
     let level = offered_now(state, gpu, demand, wall)?;
     let why = gpu.facts.isolation.get(&level)?;
     if level < wall.at_least {
         return None;
     }
-    let one_tenant = is_of_one_tenant(&gpu.facts);
     // A program is under the service of one such device only.
-    if one_tenant && level == Isolation::Guarded && demand.gpus > 1 {
+    if is_of_one_tenant(&gpu.facts) && level == Isolation::Guarded && demand.gpus > 1 {
         return None;
     }
-    let neighbours_agree = gpu.holders.iter().all(|holder| {
-        let neighbour = &state.fleet.allocations[holder];
-        let Some(job) = state.jobs.get(&neighbour.job) else {
-            return false;
-        };
-        seen(job);
-        let words = Words::of(state, ScopeId::User(job.owner));
-        let strong_enough =
-            neighbour.isolation >= wall.at_least && level >= words.at_least.max(job.spec.demand.isolation);
-        let accept = || wall.words.share_with(words.tenant) && words.share_with(wall.tenant);
-        let agree = (level >= Isolation::Fenced && neighbour.isolation >= Isolation::Fenced)
-            || (!one_tenant && wall.words.shares_guarded && words.shares_guarded);
-        strong_enough && (words.tenant == wall.tenant || agree && accept())
-    });
-    neighbours_agree.then_some((level, why.as_str()))
+    Some((level, why.as_str()))
 }

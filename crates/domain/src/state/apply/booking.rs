@@ -157,6 +157,7 @@ impl State {
             more = Cost {
                 money: crate::money::Micros(longer.cost().money.0 - before.money.0),
                 gpu_ms: longer.cost().gpu_ms - before.gpu_ms,
+                frames: 0,
             };
             Some(longer)
         });

@@ -4,6 +4,7 @@ use crate::event::Charge;
 use crate::id::JobId;
 use crate::schedule::relieve::is_crowded;
 use crate::state::State;
+use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::ScopeId;
 use crate::time::{SECOND_MS, Time};
 use crate::workload::member::longer_ms;
@@ -62,6 +63,24 @@ impl State {
             scope.spending.settle(&ofs, at, charge.cost);
             scope.lately.add(charge.cost.gpu_ms, half_life_ms, at);
         });
+    }
+
+    /// The frames of a job that succeeded were made.
+    pub(super) fn settle_frames(&mut self, at: Time, id: JobId) {
+        let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
+        let Some(hold) = job.admission.as_mut().map(|admission| &mut admission.hold) else {
+            return;
+        };
+        let made = Cost {
+            frames: std::mem::take(&mut hold.left.frames),
+            ..Cost::default()
+        };
+        let (ofs, owner) = (hold.counted_as(), job.owner);
+        if made.frames > 0 {
+            self.tree.for_chain(ScopeId::User(owner), |scope| {
+                scope.spending.settle(&ofs, at, made)
+            });
+        }
     }
 
     /// Gives back everything an attempt holds: slices, quota, money.

@@ -3,6 +3,7 @@
 
 use crate::decide::Case;
 use crate::event::Event;
+use crate::kind::Kind;
 use crate::meter::Amounts;
 use crate::name;
 use crate::refusal::{Code, Refusal};
@@ -42,7 +43,7 @@ impl Case<'_> {
         revision: Option<u64>,
     ) -> Result<Vec<Event>, Refusal> {
         let place = self.may_limit(Action::QuotaSet, scope, revision)?;
-        if quota.0.len() > MAX_LIMITS {
+        if quota.len() > MAX_LIMITS {
             return Err(Refusal::invalid(
                 "",
                 format!("a quota has at most {MAX_LIMITS} meters"),
@@ -80,16 +81,27 @@ impl Case<'_> {
                 .sku
                 .as_deref()
                 .map_or(Ok(()), |sku| name::check(sku, "/sku"))?;
-            if budget.class.is_some() && budget.sku.is_some() {
+            let groups = [
+                budget.class.is_some(),
+                budget.sku.is_some(),
+                budget.kind.is_some(),
+            ];
+            if groups.into_iter().filter(|given| *given).count() > 1 {
                 return Err(Refusal::invalid(
                     format!("/{i}"),
-                    "a budget is for one class, one SKU, or everything",
+                    "a budget is for one class, one SKU, one kind, or everything",
                 ));
             }
-            if budget.money_micros.is_none() && budget.gpu_seconds.is_none() {
+            if budget.kind == Some(Kind::Batch) {
+                return Err(Refusal::invalid(
+                    format!("/{i}/kind"),
+                    "batch is whatever says nothing of itself; limit everything instead",
+                ));
+            }
+            if budget.money_micros.is_none() && budget.gpu_seconds.is_none() && budget.frames.is_none() {
                 return Err(Refusal::invalid(
                     format!("/{i}"),
-                    "a budget limits money, GPU time or both",
+                    "a budget limits money, GPU time or frames",
                 ));
             }
             if budget

@@ -17,7 +17,7 @@ use tenure_domain::{Event, State, Time};
 
 use super::ranked;
 use crate::chance::{Chance, Replay};
-use crate::world::{World, gpu, inventory, slice, spec, whole};
+use crate::world::{World, gang, gpu, inventory, slice, spec, whole};
 
 const TICK_S: u64 = 20;
 
@@ -31,6 +31,9 @@ struct Stream {
     /// Forgets every promise at once, as a scheduler would that only picks victims.
     naive: bool,
     evicted: u64,
+    /// For gangs; and gangs that gave way.
+    by_gangs: u64,
+    of_gangs: u64,
     reserved: u64,
     done: u64,
 }
@@ -52,6 +55,8 @@ impl Stream {
             evictions: BTreeMap::new(),
             naive: false,
             evicted: 0,
+            by_gangs: 0,
+            of_gangs: 0,
             reserved: 0,
             done: 0,
         }
@@ -76,6 +81,9 @@ impl Stream {
             match event {
                 Event::JobPromised { promise } if promise.evicts() => {
                     self.evicted += 1;
+                    let is_gang = |job: &JobId| self.world.state.jobs[job].is_gang();
+                    self.by_gangs += u64::from(is_gang(&promise.job));
+                    self.of_gangs += promise.victims.iter().filter(|job| is_gang(job)).count() as u64;
                     promise
                         .victims
                         .iter()
@@ -85,7 +93,12 @@ impl Stream {
                 Event::PromiseWithdrawn { why, .. } => {
                     assert!(!why.contains("after all"), "others left in vain: {why}");
                 }
-                Event::JobPlaced { allocation, .. } => self.keeps_promises(allocation),
+                Event::JobPlaced {
+                    allocation, others, ..
+                } => {
+                    let all = || [allocation].into_iter().chain(others);
+                    all().for_each(|placed| self.keeps_promises(placed));
+                }
                 Event::JobEnded { job, outcome } => {
                     assert_eq!(*outcome, Outcome::Succeeded, "{job}: giving way ends no job");
                     self.done += 1;
@@ -126,9 +139,7 @@ impl Stream {
             .now
             .plus_ms((job.spec.run_time_s + u64::from(job.spec.grace_s)) * 1000);
         for promise in self.world.state.calendar.on(placed.node) {
-            let meets = |slice: &tenure_domain::schedule::allocation::Slice| {
-                promise.slices.iter().any(|kept| kept.gpu == slice.gpu)
-            };
+            let meets = |slice: &tenure_domain::schedule::allocation::Slice| promise.keeps(slice.gpu);
             let first = &self.world.state.jobs[&promise.job];
             // Between users of one class it is their use that decides; of one user's jobs, the first that came.
             let rank = |one: &Job| (one.spec.priority, std::cmp::Reverse(one.id));
@@ -149,41 +160,47 @@ impl Stream {
         let now = self.world.now;
         let all: Vec<JobId> = self.world.state.jobs.keys().copied().collect();
         for id in all {
-            let job = &self.world.state.jobs[&id];
-            let Some(allocation) = job
-                .sole_allocation()
-                .and_then(|a| self.world.state.fleet.allocation(a))
-            else {
-                continue;
-            };
-            let since_ms = now.since_ms(job.since);
-            let ran_ms = allocation.ran_before_ms + since_ms;
-            let work_ms = self.work_s[&id] * 1000;
-            let exited = |ran_ms, by| Observation::Exited {
-                exit_code: Some(0),
-                signal: None,
-                ran_ms,
-                by,
-                usage: None,
-            };
-            let said = match job.phase {
-                Phase::Placed | Phase::Starting | Phase::Resuming => Observation::Running,
-                Phase::Running if ran_ms >= work_ms => exited(work_ms, None),
-                Phase::Stopping if since_ms >= u64::from(job.spec.grace_s) * 1000 => {
-                    exited(allocation.metered_ms, Some(StopReason::Evicted))
-                }
-                Phase::Pausing if self.chance.one_in(5) => Observation::Kept { why: "busy".into() },
-                Phase::Pausing => Observation::Paused {
-                    ran_ms: allocation.metered_ms.max(ran_ms.min(work_ms)),
-                    usage: None,
-                },
-                _ => continue,
-            };
-            let events = self.world.observe(id, said).expect("a node's word is taken");
-            self.follow(&events);
-            if self.chance.one_in(4) {
-                self.pass();
+            let members = self.world.state.jobs[&id].members.len() as u32;
+            (0..members).for_each(|member| self.node_of(id, member, now));
+        }
+    }
+
+    /// What the node of one member says of it.
+    fn node_of(&mut self, id: JobId, member: u32, now: Time) {
+        let state = &self.world.state;
+        let Some(job) = state.jobs.get(&id) else { return };
+        let Some(allocation) = job.allocation_of(member).and_then(|a| state.fleet.allocation(a)) else {
+            return;
+        };
+        let since_ms = now.since_ms(job.since);
+        let ran_ms = allocation.ran_before_ms + since_ms;
+        let work_ms = self.work_s[&id] * 1000;
+        let exited = |ran_ms, by| Observation::Exited {
+            exit_code: Some(0),
+            signal: None,
+            ran_ms,
+            by,
+            usage: None,
+        };
+        // Members of a gang do not leave at one moment.
+        let dawdles = job.is_gang() && self.chance.one_in(3);
+        let said = match job.phase {
+            Phase::Placed | Phase::Starting | Phase::Resuming => Observation::Running,
+            Phase::Running if ran_ms >= work_ms => exited(work_ms, None),
+            Phase::Stopping if !dawdles && since_ms >= u64::from(job.spec.grace_s) * 1000 => {
+                exited(allocation.metered_ms, Some(StopReason::Evicted))
             }
+            Phase::Pausing if self.chance.one_in(5) => Observation::Kept { why: "busy".into() },
+            Phase::Pausing => Observation::Paused {
+                ran_ms: allocation.metered_ms.max(ran_ms.min(work_ms)),
+                usage: None,
+            },
+            _ => return,
+        };
+        let events = self.world.observe_member(id, member, said);
+        self.follow(&events.expect("a node's word is taken"));
+        if self.chance.one_in(4) {
+            self.pass();
         }
     }
 
@@ -214,6 +231,10 @@ impl Stream {
             0 => whole(1 + chance.below(4) as u32),
             _ => slice(chance.of(&[100, 300, 500, 800]), chance.of(&[2000, 8000, 16_000])),
         };
+        let demand = match chance.one_in(4) {
+            true => gang(2 + chance.below(4) as u32, demand),
+            false => demand,
+        };
         let run_time_s = chance.of(&[60, 600, 3600, 14_400]);
         let work_s = 1 + chance.below(run_time_s);
         let job = JobSpec {
@@ -238,6 +259,7 @@ fn forget_promises(state: &mut State) {
 #[test]
 fn nobody_leaves_in_vain_and_all_is_done_in_the_end() {
     let (mut evicted, mut reserved) = (0, 0);
+    let (mut by_gangs, mut of_gangs) = (0, 0);
     for seed in 1..=6 {
         let mut replay = Replay { seed, step: 0 };
         let mut stream = Stream::new(seed, 2);
@@ -280,9 +302,11 @@ fn nobody_leaves_in_vain_and_all_is_done_in_the_end() {
         );
         assert_eq!(stream.done as usize, stream.work_s.len());
         (evicted, reserved) = (evicted + stream.evicted, reserved + stream.reserved);
+        (by_gangs, of_gangs) = (by_gangs + stream.by_gangs, of_gangs + stream.of_gangs);
     }
-    println!("{evicted} evictions, {reserved} promises by limits");
+    println!("{evicted} evictions, {by_gangs} for gangs, {of_gangs} of gangs, {reserved} promises by limits");
     assert!(evicted > 50 && reserved > 50, "{evicted} {reserved}");
+    assert!(by_gangs > 10 && of_gangs > 10, "{by_gangs} {of_gangs}");
 }
 
 /// users.md row 16. Small jobs leave one after another; each that has left fits the room again before the last has.

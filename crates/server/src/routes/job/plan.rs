@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use tenure_api::v1::job::{Plan, SubmitJob};
+use tenure_api::v1::job::{Filled, Plan, SubmitJob};
 use tenure_domain::id::{Ids, JobId};
 use tenure_domain::schedule::pass::{self, Ask};
 use tenure_domain::tenancy::scope::ScopeId;
@@ -55,10 +55,20 @@ fn read(state: &Platform, owner: ScopeId, events: &[Event], at: Time) -> Plan {
         currency: state.prices.currency.to_string(),
         node_name: None,
         isolation: None,
+        filled: None,
+        derivation: None,
     };
     for event in events {
         match event {
-            Event::JobSubmitted { spec, .. } => estimate(state, spec, &mut plan),
+            Event::JobSubmitted { spec, derivation, .. } => {
+                estimate(state, spec, &mut plan);
+                plan.derivation.clone_from(derivation);
+                let filled = || Filled {
+                    demand: spec.demand.clone(),
+                    run_time_s: spec.run_time_s,
+                };
+                plan.filled = (spec.sku.is_some() || derivation.is_some()).then(filled);
+            }
             Event::JobAdmitted { admission, .. } => {
                 plan.hourly_micros = admission.hold.hourly.0;
                 plan.hold_micros = admission.hold.left.money.0;

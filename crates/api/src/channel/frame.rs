@@ -1,13 +1,14 @@
-//! Frames over a stream: the channel's rules applied to bytes as they come.
+//! Frames over a stream: the channel's rules applied to bytes as they come. For both of its ends.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tenure_api::channel::{BadFrame, Reader, Writer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::{BadFrame, Reader, Writer};
 
 /// Why no frame came or went.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FrameError {
+pub enum FrameError {
     #[error("the stream ended")]
     Closed,
     #[error("the stream failed")]
@@ -17,17 +18,17 @@ pub(super) enum FrameError {
 }
 
 /// Incoming frames of one stream. Not cancel-safe: a dropped `next` loses its place.
-pub(super) struct FrameReader<R> {
+pub struct FrameReader<R> {
     stream: R,
     rules: Reader,
 }
 
 impl<R: AsyncRead + Unpin> FrameReader<R> {
-    pub(super) fn new(stream: R, rules: Reader) -> Self {
+    pub fn new(stream: R, rules: Reader) -> Self {
         FrameReader { stream, rules }
     }
 
-    pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Result<T, FrameError> {
+    pub async fn next<T: DeserializeOwned>(&mut self) -> Result<T, FrameError> {
         let mut header = [0; 4];
         let mut have = 0;
         while have < header.len() {
@@ -51,20 +52,20 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
 }
 
 /// Outgoing frames of one stream.
-pub(super) struct FrameWriter<W> {
+pub struct FrameWriter<W> {
     stream: W,
     rules: Writer,
 }
 
 impl<W: AsyncWrite + Unpin> FrameWriter<W> {
-    pub(super) fn new(stream: W) -> Self {
+    pub fn new(stream: W) -> Self {
         FrameWriter {
             stream,
             rules: Writer::default(),
         }
     }
 
-    pub(super) async fn send<T: Serialize>(&mut self, message: &T) -> Result<(), FrameError> {
+    pub async fn send<T: Serialize>(&mut self, message: &T) -> Result<(), FrameError> {
         let mut bytes = self.rules.frame(message)?;
         let written = async {
             self.stream.write_all(&bytes).await?;
@@ -76,7 +77,7 @@ impl<W: AsyncWrite + Unpin> FrameWriter<W> {
         Ok(result?)
     }
 
-    pub(super) async fn close(&mut self) {
+    pub async fn close(&mut self) {
         let _ = self.stream.shutdown().await;
     }
 }
