@@ -74,6 +74,17 @@ async fn release(fixture: &dyn Fixture, allocation: AllocationId) {
     insist(|| fixture.engine().release(fixture.node(), allocation)).await;
 }
 
+/// Waits until its run is counted: a program that runs has not come to its first line yet.
+async fn begun(fixture: &dyn Fixture, allocation: AllocationId) {
+    for _ in 0..1200 {
+        if fixture.runs(allocation).await > 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    panic!("it runs and never begins");
+}
+
 fn has_ended(state: &RunState) -> bool {
     matches!(state, RunState::Exited { .. } | RunState::NotStarted { .. })
 }
@@ -177,6 +188,7 @@ pub async fn release_of_a_stranger_is_harmless(fixture: &dyn Fixture) {
     let id = fixture.fresh();
     start(fixture, id, Work::Long).await;
     watcher.state(id, |state| *state == RunState::Running).await;
+    begun(fixture, id).await;
     // Of what still runs, too: it is not forgotten.
     release(fixture, id).await;
     stop(fixture, id).await;
