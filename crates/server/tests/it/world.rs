@@ -287,13 +287,17 @@ impl World {
     }
 
     pub async fn send(&self, request: RequestBuilder) -> Reply {
-        let response = request.send().await.expect("an answer");
+        self.try_send(request).await.expect("an answer")
+    }
+
+    pub async fn try_send(&self, request: RequestBuilder) -> reqwest::Result<Reply> {
+        let response = request.send().await?;
         let (status, headers) = (response.status(), response.headers().clone());
-        Reply {
+        Ok(Reply {
             status,
             headers,
-            bytes: response.bytes().await.expect("a whole answer").to_vec(),
-        }
+            bytes: response.bytes().await?.to_vec(),
+        })
     }
 
     pub async fn get(&self, token: &str, path: &str) -> Reply {
