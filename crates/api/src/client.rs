@@ -1,5 +1,6 @@
 //! The typed client. One method a route; a refusal comes back as the server's own `Problem`.
 
+mod booking;
 pub mod session;
 
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tenure_domain::ledger::price::Prices;
 use tenure_domain::schedule::label::Labels;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::share::Share;
+use tenure_domain::workload::service::Replicas;
 use tenure_domain::workload::spec::Sku;
 
 use crate::problem::Problem;
@@ -31,7 +33,9 @@ use crate::v1::page::Page;
 use crate::v1::platform::Health;
 use crate::v1::scope::{CreateSubscriber, CreateTenant, CreateUser, MoveScope, ScopeView, SetIdentity};
 use crate::v1::secret::{SecretView, SetSecret};
+use crate::v1::service::ServiceQuery;
 use crate::v1::share::ShareView;
+use crate::v1::task::TaskQuery;
 use crate::v1::volume::{CreateVolume, GrowVolume, VolumeQuery, VolumeView};
 
 /// How long a whole answer may take; streams have no such end.
@@ -412,6 +416,20 @@ impl Client {
     pub async fn resize_job(&self, job: &str, body: &ResizeJob) -> Answer<JobView> {
         self.change(Method::POST, &format!("/v1/jobs/{job}/resize"), body, None)
             .await
+    }
+
+    /// Between how many replicas a service has from now on.
+    pub async fn scale_job(&self, job: &str, replicas: &Replicas) -> Answer<JobView> {
+        self.change(Method::POST, &format!("/v1/jobs/{job}/scale"), replicas, None)
+            .await
+    }
+
+    pub async fn services(&self, query: &ServiceQuery) -> Answer<Page<JobView>> {
+        self.query("/v1/services", query).await
+    }
+
+    pub async fn job_tasks(&self, job: &str, query: &TaskQuery) -> Answer<Page<JobView>> {
+        self.query(&format!("/v1/jobs/{job}/tasks"), query).await
     }
 
     pub async fn job_audit(&self, job: &str) -> Answer<JobAuditView> {

@@ -8,6 +8,7 @@
 pub mod channel;
 #[cfg(feature = "client")]
 pub mod client;
+pub mod ical;
 pub mod problem;
 pub mod seal;
 pub mod secret_text;

@@ -99,6 +99,10 @@ pub const HTTP_CODES: &[(&str, u16)] = &[
     ("slice_in_use", 409),
     ("too_many_requests", 429),
     ("internal", 500),
+    ("replica_failed", 502),
     ("not_leader", 503),
+    ("service_full", 503),
+    ("service_waits", 503),
+    ("replica_silent", 504),
     ("unavailable", 503),
 ];

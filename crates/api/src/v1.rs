@@ -5,6 +5,7 @@
 
 pub mod access;
 pub mod audit;
+pub mod booking;
 pub mod cost;
 pub mod event;
 pub mod fit;
@@ -18,7 +19,9 @@ pub mod page;
 pub mod platform;
 pub mod scope;
 pub mod secret;
+pub mod service;
 pub mod session;
 pub mod share;
+pub mod task;
 pub mod time;
 pub mod volume;

@@ -8,9 +8,9 @@ use crate::context::{Context, Globals};
 use crate::job::Change;
 use crate::refusal::Failure;
 use crate::{
-    apply, attach, audit, budget, completion, cost, doctor, event, exec, fit, gpu, job, journal, login, logs,
-    node, policy, port, price, quota, resize, role, rule, run, scope, secret, share, sku, top, up, volume,
-    whoami,
+    apply, attach, audit, book, budget, cluster, completion, cost, doctor, event, exec, fit, gpu, job,
+    journal, login, logs, node, policy, port, price, quota, resize, role, rule, run, scope, secret, service,
+    share, sku, task, top, up, volume, whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs
@@ -46,6 +46,8 @@ pub enum Command {
     Ps(job::ListArgs),
     /// Show a job
     Show(job::ShowArgs),
+    /// List the tasks of a job of frames or segments, with what each cost
+    Tasks(task::Args),
     /// Print what a job wrote
     Logs(logs::Args),
     /// Go to a running job: see what it writes, and type to it where it reads
@@ -56,6 +58,10 @@ pub enum Command {
     Port(port::Args),
     /// Make a running job's slice larger or smaller, without a restart
     Resize(resize::Args),
+    /// Say between how many replicas a service has
+    Scale(service::ScaleArgs),
+    /// List services: jobs that answer requests
+    Services(service::ListArgs),
     /// Have running jobs give their GPUs back for a while, without a loss
     Pause(job::JobsArgs),
     /// Have paused jobs go on as soon as there is room
@@ -110,6 +116,12 @@ pub enum Command {
     /// Space in which jobs keep files between runs
     #[command(subcommand)]
     Volume(volume::Command),
+    /// Capacity held for windows in time
+    #[command(subcommand)]
+    Book(book::Command),
+    /// A team's own nodes for the time of a booking
+    #[command(subcommand)]
+    Cluster(cluster::Command),
     /// The price list
     #[command(subcommand)]
     Price(price::Command),
@@ -151,7 +163,10 @@ impl Command {
             Command::Apply(args) => apply::run(context, args).await,
             Command::Ps(args) => job::list(context, args).await,
             Command::Show(args) => job::show(context, args).await,
+            Command::Tasks(args) => task::run(context, args).await,
             Command::Resize(args) => resize::run(context, args).await,
+            Command::Scale(args) => service::scale(context, args).await,
+            Command::Services(args) => service::list(context, args).await,
             Command::Stop(args) => job::change(context, args, Change::Stop).await,
             Command::Pause(args) => job::change(context, args, Change::Pause).await,
             Command::Resume(args) => job::change(context, args, Change::Resume).await,
@@ -172,6 +187,8 @@ impl Command {
             Command::Rules(command) => command.run(context).await,
             Command::Secret(command) => command.run(context).await,
             Command::Volume(command) => command.run(context).await,
+            Command::Book(command) => command.run(context).await,
+            Command::Cluster(command) => command.run(context).await,
             Command::Price(command) => command.run(context).await,
             Command::Sku(command) => command.run(context).await,
             Command::Node(command) => command.run(context).await,

@@ -52,9 +52,12 @@ fn show(context: &Context, view: &CostView) -> Result<(), Failure> {
     let money = |micros| units::show_money(micros, &view.currency);
     let now = now();
     if !view.lines.is_empty() {
-        let mut table = Table::new(&["JOB", "NAME", "OWNER", "ENDED", "RAN", "GPU TIME", "COST"]);
+        let by_piece = view.lines.iter().any(|line| line.pieces.is_some());
+        let mut heads = vec!["JOB", "NAME", "OWNER", "ENDED", "RAN", "GPU TIME", "COST"];
+        heads.extend(by_piece.then_some("EACH"));
+        let mut table = Table::new(&heads);
         for line in &view.lines {
-            table.row(vec![
+            let mut row = vec![
                 text(line.job.to_string()),
                 text(&line.name),
                 text(&line.owner_path),
@@ -63,7 +66,17 @@ fn show(context: &Context, view: &CostView) -> Result<(), Failure> {
                 figure(length(line.ran_ms)),
                 figure(units::show_gpu_ms(line.gpu_ms)),
                 figure(money(line.charged_micros)),
-            ]);
+            ];
+            row.extend(by_piece.then(|| match &line.pieces {
+                Some(cost) => figure(format!(
+                    "{} a {}, {} done",
+                    money(cost.each_micros),
+                    cost.piece,
+                    cost.done
+                )),
+                None => text(""),
+            }));
+            table.row(row);
         }
         context.out.text(&table.render(&context.out))?;
         if view.truncated {

@@ -11,6 +11,7 @@ use crate::logs::{self, Sink, Stream, Written};
 use crate::output::Paint;
 use crate::refusal::Failure;
 use crate::safe::safe;
+use crate::task;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(40);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -26,6 +27,9 @@ struct Copied {
 
 /// Follows the job to its end.
 pub async fn follow(context: &Context, client: &Client, job: JobView, raw: bool) -> Result<Outcome, Failure> {
+    if job.tasks.is_some() {
+        return until_done(context, client, job).await;
+    }
     let id = job.id.to_string();
     let mut watch = Watch {
         context,
@@ -46,6 +50,7 @@ pub async fn follow(context: &Context, client: &Client, job: JobView, raw: bool)
         let of = |stream| Written {
             job: &id,
             member: 0,
+            task: None,
             stream,
         };
         let out = logs::copy(client, of(Stream::Stdout), true, &mut copied.stdout, &mut stdout);
@@ -140,7 +145,21 @@ impl Watch<'_> {
         Ok(job)
     }
 
+    fn say_progress(&mut self, line: &str) {
+        if self.said.as_deref() == Some(line) {
+            return;
+        }
+        let out = &self.context.out;
+        if !out.quiet {
+            out.say(&safe(line));
+        }
+        self.said = Some(line.to_owned());
+    }
+
     fn say(&mut self, job: &JobView) {
+        if let (Some(tasks), None) = (&job.tasks, &job.waiting) {
+            return self.say_progress(&task::said(tasks));
+        }
         let Some(waiting) = &job.waiting else { return };
         let line = format!("{}  [{}]", safe(&waiting.sentence), safe(&waiting.code));
         if self.said.as_ref() == Some(&line) {

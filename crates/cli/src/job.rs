@@ -16,7 +16,7 @@ use crate::output::{Form, Paint};
 use crate::refusal::{Failure, JOB_FAILED};
 use crate::safe::safe;
 use crate::table::{Table, Text, figure, text};
-use crate::{demand, resolve, units, workload};
+use crate::{demand, resolve, service, task, units, workload};
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
@@ -26,6 +26,9 @@ pub struct ListArgs {
     /// Only jobs of this scope and below
     #[arg(long)]
     scope: Option<String>,
+    /// Also the tasks of live jobs, each as the job it is
+    #[arg(long)]
+    tasks: bool,
 }
 
 #[derive(Debug, Args)]
@@ -57,6 +60,7 @@ pub async fn list(context: &Context, args: ListArgs) -> Result<(), Failure> {
         let query = JobQuery {
             scope: scope.clone(),
             show: show.clone(),
+            tasks: args.tasks.then_some(true),
             limit: Some(1000),
             cursor,
         };
@@ -99,7 +103,7 @@ pub fn print_list(context: &Context, jobs: &[JobView], empty: &str) -> Result<()
             for job in jobs {
                 let mut row = vec![
                     text(job.id.to_string()),
-                    text(&job.spec.name),
+                    text(named(job)),
                     phase(job),
                     text(&job.owner_path),
                 ];
@@ -121,6 +125,16 @@ pub fn print_list(context: &Context, jobs: &[JobView], empty: &str) -> Result<()
             table
         },
     )
+}
+
+/// Its name, and how far it is or which part of another it is.
+fn named(job: &JobView) -> String {
+    let name = &job.spec.name;
+    match (&job.tasks, &job.task) {
+        (Some(tasks), _) => format!("{name} {}/{}", tasks.done, tasks.total),
+        (None, Some(task)) => format!("{name} #{}", task.number),
+        (None, None) => name.clone(),
+    }
 }
 
 /// Where it is, a node once.
@@ -207,6 +221,19 @@ fn fields(job: &JobView) -> Table {
         .field("name", spec.name.as_str())
         .field("phase", phase(job));
     table.field_if("outcome", job.outcome.as_ref().map(outcome_said));
+    if let Some(tasks) = &job.tasks {
+        task::fields(&mut table, tasks);
+    }
+    table.field_if(
+        "task",
+        job.task.as_ref().map(|task| {
+            let again = match task.tries {
+                0 => String::new(),
+                tries => format!(", tried {tries} times before"),
+            };
+            format!("{} of {}: {}{again}", task.number, task.of, safe(&task.pieces))
+        }),
+    );
     table.field_if(
         "stopping",
         job.stopping.map(|reason| stop_said(reason).to_owned()),
@@ -214,6 +241,9 @@ fn fields(job: &JobView) -> Table {
     if let Some(waiting) = &job.waiting {
         table.field("waits", format!("{} [{}]", waiting.sentence, waiting.code));
         table.field_if("hint", waiting.hint.clone());
+    }
+    if let Some(service) = &job.service {
+        service::fields(&mut table, service);
     }
     table.field("owner", job.owner_path.as_str());
     table.field(
@@ -410,6 +440,8 @@ pub fn outcome_said(outcome: &Outcome) -> String {
         Outcome::GaveUp { attempts } => {
             format!("given up after {attempts} tries that failed through no fault of its own")
         }
+        Outcome::TasksFailed { pieces, count: 1 } => format!("failed at {pieces}"),
+        Outcome::TasksFailed { pieces, count } => format!("failed at {count}: {pieces}"),
     }
 }
 
@@ -421,7 +453,7 @@ fn stop_said(reason: StopReason) -> &'static str {
         StopReason::Evicted => {
             "it gives way to others, or its node is taken out of service; it returns to the queue"
         }
-        StopReason::MemberFailed => "one of its members failed, and none goes on without the others",
+        StopReason::MemberFailed => "a part of it failed, and the others do not go on without it",
     }
 }
 
@@ -498,16 +530,21 @@ fn when_said(out: &crate::output::Output, why: &Why) -> String {
                 let job = job.map_or_else(|| "another job".to_owned(), |job| job.to_string());
                 format!("  {head} by {to} at the latest: {job} reaches its run-time limit then\n")
             }
-            Basis::Rule { ahead } => {
+            Basis::Rule {
+                ahead,
+                seen,
+                permille,
+            } => {
                 let jobs = match ahead {
                     0 => "nobody is ahead of it".to_owned(),
                     1 => "one job is ahead of it".to_owned(),
                     n => format!("{n} jobs are ahead of it"),
                 };
-                format!(
-                    "  {head} about {} to {to}: {jobs}; by rule of thumb\n",
-                    starts.from
-                )
+                let rests_on = match seen {
+                    0 => "by rule of thumb".to_owned(),
+                    n => format!("as {} in 100 of {n} such waits turned out", permille / 10),
+                };
+                format!("  {head} about {} to {to}: {jobs}; {rests_on}\n", starts.from)
             }
         };
     }

@@ -12,8 +12,8 @@ use tenure_api::v1::job::LogQuery;
 use crate::completion::complete_jobs;
 use crate::context::Context;
 use crate::refusal::Failure;
-use crate::resolve;
-use crate::safe::LogFilter;
+use crate::safe::{LogFilter, safe};
+use crate::{resolve, task};
 
 /// How long a broken connection is tried again before it is given up.
 const PATIENCE: u32 = 20;
@@ -34,6 +34,9 @@ pub struct Args {
     /// What this member wrote, of a job over several nodes
     #[arg(long, default_value_t = 0, value_name = "N")]
     member: u32,
+    /// What this task wrote, of a job of tasks; all of them, one after the other, unless said
+    #[arg(long, value_name = "N")]
+    task: Option<u32>,
 }
 
 /// A member as it is asked for: the first need not be named.
@@ -50,13 +53,45 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         Stream::Stdout
     };
     let mut to = Sink::new(Stream::Stdout, args.raw);
-    let mut offset = 0;
+    let id = job.to_string();
     let from = Written {
-        job: &job.to_string(),
+        job: &id,
         member: args.member,
+        task: args.task,
         stream,
     };
-    copy(&client, from, args.follow, &mut offset, &mut to).await?;
+    if args.task.is_none() && client.job(&id).await?.tasks.is_some() {
+        if args.follow {
+            return Err(Failure::usage(
+                "it is a job of tasks, each with a log of its own; say which to follow",
+            )
+            .hint("--task N; `tenure tasks` lists them"));
+        }
+        return of_tasks(context, &client, from, &mut to).await;
+    }
+    copy(&client, from, args.follow, &mut 0, &mut to).await?;
+    to.finish()
+}
+
+/// The logs of all tasks of a job, in the order they were made.
+async fn of_tasks(
+    context: &Context,
+    client: &Client,
+    from: Written<'_>,
+    to: &mut Sink,
+) -> Result<(), Failure> {
+    for job in task::all(client, from.job).await? {
+        let Some(task) = &job.task else { continue };
+        let title = format!("task {}: {}", task.number, safe(&task.pieces));
+        context.out.note(title);
+        let id = job.id.to_string();
+        let of_task = Written { job: &id, ..from };
+        match copy(client, of_task, false, &mut 0, to).await {
+            // One that never ran has no log.
+            Err(Failure::Refused(problem)) if problem.status == 404 => {}
+            copied => copied?,
+        }
+    }
     to.finish()
 }
 
@@ -114,6 +149,7 @@ fn flushed(mut to: impl Write, bytes: &[u8]) -> std::io::Result<()> {
 pub struct Written<'a> {
     pub job: &'a str,
     pub member: u32,
+    pub task: Option<u32>,
     pub stream: Stream,
 }
 
@@ -140,6 +176,7 @@ pub async fn copy(
             offset: Some(*offset),
             follow: Some(follow),
             member: said(from.member),
+            task: from.task,
         };
         let broken = match client.logs(from.job, &query).await {
             Ok(pieces) => {

@@ -26,9 +26,11 @@ use crate::moment::length;
 use crate::output::{Form, Output, Paint};
 use crate::refusal::Failure;
 use crate::safe::safe;
+use crate::service::ServiceArgs;
 use crate::session::{Ended, Wanted, stay};
+use crate::task::CutArgs;
 use crate::workload::{self, WorkloadArgs};
-use crate::{input, resolve, terminal, units};
+use crate::{book, input, resolve, terminal, units};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -39,6 +41,10 @@ pub struct Args {
     model_name: Option<String>,
     #[command(flatten)]
     workload: WorkloadArgs,
+    #[command(flatten)]
+    service: ServiceArgs,
+    #[command(flatten)]
+    cut: CutArgs,
     /// When it ends for want of device memory, run it again with more
     #[arg(long)]
     grow: bool,
@@ -54,6 +60,9 @@ pub struct Args {
     /// It saves its state when it is told to end: it may be started anew elsewhere so that another job fits
     #[arg(long)]
     restartable: bool,
+    /// Run in windows of this booking, on what is held there, and nowhere else
+    #[arg(long, value_name = "BOOKING")]
+    booking: Option<String>,
     /// Its name; the program's unless said
     #[arg(long)]
     name: Option<String>,
@@ -178,6 +187,7 @@ impl Args {
     fn spec(&mut self) -> Result<JobSpec, Failure> {
         let kind: Kind = self.kind.into();
         let workload = self.workload.workload(self.model_name.as_deref(), kind)?;
+        let tasks = self.cut.cut(workload.as_ref())?;
         let filled = workload.is_some() || self.sku.is_some();
         let mut spec = JobSpec {
             name: self.name.take().unwrap_or_else(|| {
@@ -210,7 +220,11 @@ impl Args {
             grace_s: u32::try_from(self.grace).unwrap_or(u32::MAX),
             max_attempts: 3,
             restartable: self.restartable,
+            booking: None,
             grow: self.grow,
+            service: self.service.service().map(Box::new),
+            tasks,
+            task: None,
         };
         if let Some(name) = terminal::name().filter(|_| spec.tty) {
             spec.env.entry("TERM".into()).or_insert(name);
@@ -246,9 +260,12 @@ pub async fn run(context: &Context, mut args: Args) -> Result<ExitCode, Failure>
     if args.tty {
         terminal::needed()?;
     }
-    let spec = args.spec()?;
+    let mut spec = args.spec()?;
     let client = context.client()?;
     let out = &context.out;
+    if let Some(booking) = &args.booking {
+        spec.booking = Some(book::find(&client, booking).await?.id);
+    }
     let owner = match &args.owner {
         Some(owner) => Some(resolve::scope(&client, owner).await?.id.to_string()),
         None => None,
@@ -278,6 +295,19 @@ pub async fn run(context: &Context, mut args: Args) -> Result<ExitCode, Failure>
     // From here on Ctrl-C no longer ends the program: a job may be under way, and its user is told of it.
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| Failure::Local(error.to_string()))?;
     let job = submit(&client, &body).await?;
+    if job.spec.service.is_some() {
+        out.note(format!(
+            "submitted; it answers below {}, and `tenure show {}` says how it does",
+            format_args!(
+                "{}/v1/services/{}/",
+                context.target()?.server.trim_end_matches('/'),
+                job.id
+            ),
+            job.id
+        ));
+        print_list(context, &[job], "")?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.detach {
         out.note(format!(
             "submitted; follow it with `tenure logs -f {0}`, stop it with `tenure stop {0}`",
@@ -470,10 +500,24 @@ pub fn show_plan(out: &Output, spec: &JobSpec, plan: &Plan) {
             ));
         }
     }
+    if let Some(tasks) = &plan.tasks {
+        let all = tasks.expected_micros.map_or(String::new(), |micros| {
+            format!(", about {} for all of it", money(micros))
+        });
+        out.say(&format!(
+            "      tasks of {} {}s each, {} at once at most{all}",
+            tasks.per_task, tasks.piece, tasks.parallel
+        ));
+    }
     out.say(&format!(
-        "      {} an hour, {} at most",
+        "      {} an hour, {} at most{}",
         money(plan.hourly_micros),
-        money(plan.hold_micros)
+        money(plan.hold_micros),
+        if plan.tasks.is_some() {
+            ", for each task"
+        } else {
+            ""
+        }
     ));
 }
 

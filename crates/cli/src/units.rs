@@ -172,6 +172,7 @@ pub fn meter(text: &str) -> Result<(Meter, bool), String> {
         "cpu" | "cpus" => Some(Resource::CpuMilli),
         "memory" => Some(Resource::MemoryMib),
         "volume" | "volumes" => Some(Resource::VolumeMib),
+        "booked" => Some(Resource::BookedMilli),
         _ => None,
     };
     let name = own.map_or(resource, |own| own.as_str());
@@ -179,7 +180,7 @@ pub fn meter(text: &str) -> Result<(Meter, bool), String> {
     match whole.parse() {
         Ok(meter) => Ok((meter, own.is_some())),
         Err(_) if own.is_none() && name.parse::<Resource>().is_err() => Err(format!(
-            "there is no meter '{text}'; there are gpus, slices, vram, cpu, memory, jobs and volume, each also as @class:NAME or @sku:NAME"
+            "there is no meter '{text}'; there are gpus, slices, vram, cpu, memory, jobs, volume and booked, each also as @class:NAME or @sku:NAME"
         )),
         Err(why) => Err(why),
     }
@@ -200,7 +201,7 @@ pub fn limit(text: &str) -> Result<(Meter, Option<u64>), String> {
             .map_err(|_| format!("'{amount}' is not a whole number of {name}"))
     };
     let amount = match (short, meter.resource) {
-        (true, Resource::GpuMilli | Resource::CpuMilli) => milli(amount)?,
+        (true, Resource::GpuMilli | Resource::CpuMilli | Resource::BookedMilli) => milli(amount)?,
         (true, Resource::VramMib | Resource::MemoryMib | Resource::VolumeMib) => mib(amount)?,
         _ => whole()?,
     };
@@ -217,6 +218,7 @@ pub fn meter_name(meter: &Meter) -> String {
         Resource::Slices => "slices",
         Resource::Jobs => "jobs",
         Resource::VolumeMib => "volume",
+        Resource::BookedMilli => "booked",
     };
     if meter.of == Of::All {
         name.to_owned()
@@ -228,7 +230,7 @@ pub fn meter_name(meter: &Meter) -> String {
 /// An amount of a meter, with its unit.
 pub fn amount(meter: &Meter, amount: u64) -> String {
     match meter.resource {
-        Resource::GpuMilli | Resource::CpuMilli => show_milli(amount),
+        Resource::GpuMilli | Resource::CpuMilli | Resource::BookedMilli => show_milli(amount),
         Resource::VramMib | Resource::MemoryMib | Resource::VolumeMib => show_mib(amount),
         Resource::Slices | Resource::Jobs => amount.to_string(),
     }

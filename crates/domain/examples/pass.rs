@@ -1,5 +1,5 @@
 //! What a pass over a long queue costs: 50,000 waiting jobs of 10,000 users on 40,000 GPUs, all of them taken; then with
-//! a hundredth of the GPUs free. Run with `cargo run --release -p tenure-domain --example pass`.
+//! a hundredth of the GPUs free; and what it costs to say when a waiting job starts. Run with `cargo run --release -p tenure-domain --example pass`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use tenure_domain::command::Observation;
 use tenure_domain::id::{Ids, JobId, NodeId, UserId};
 use tenure_domain::schedule::fleet::{GpuFacts, Inventory};
+use tenure_domain::schedule::order::outlook::outlook;
 use tenure_domain::schedule::order::walk::{Turn, Walk};
+use tenure_domain::schedule::why::answer;
 use tenure_domain::tenancy::key::Digest;
 use tenure_domain::tenancy::role::Role;
 use tenure_domain::tenancy::scope::{ScopeId, UserKind};
@@ -201,6 +203,34 @@ fn tell(name: &str, cost: &Cost) {
     );
 }
 
+/// What it costs to say why jobs all over the queue wait and when they start; and the estimate within that.
+fn tell_starts(cell: &Cell) {
+    let waiting: Vec<JobId> = (cell.state.queue.iter())
+        .step_by(WAITING / 50)
+        .map(|key| key.1)
+        .collect();
+    let (mut work, mut longest, mut estimating, mut told) =
+        (Duration::ZERO, Duration::ZERO, Duration::ZERO, 0);
+    for &id in &waiting {
+        let begin = busy();
+        let answer = answer(&cell.state, id, cell.at);
+        let took = busy() - begin;
+        told += usize::from(answer.is_some_and(|answer| answer.starts.is_some()));
+        (work, longest) = (work + took, longest.max(took));
+        let begin = busy();
+        std::hint::black_box(outlook(&cell.state, &cell.state.jobs[&id], cell.at));
+        estimating += busy() - begin;
+    }
+    let each_ms = |work: Duration| work.as_secs_f64() * 1e3 / waiting.len() as f64;
+    println!(
+        "why and when, asked of {} jobs over the whole queue: {:.2} ms each, the longest {:.2} ms, {:.2} ms of it for the estimate; {told} were told a start",
+        waiting.len(),
+        each_ms(work),
+        longest.as_secs_f64() * 1e3,
+        each_ms(estimating),
+    );
+}
+
 fn users(cell: &mut Cell) -> Vec<UserId> {
     let mut users = Vec::new();
     for t in 0..100 {
@@ -327,6 +357,7 @@ fn main() {
     );
 
     tell("a full pass, no room", &pass(&mut cell));
+    tell_starts(&cell);
     for job in running.drain(..NODES / 100) {
         end(&mut cell, job);
     }

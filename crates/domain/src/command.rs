@@ -5,10 +5,17 @@ use std::sync::Arc;
 
 use crate::actor::Actor;
 use crate::audit::conduct::SignedConduct;
+use crate::booking::change::{Edit, Which};
+use crate::booking::record::BookingSpec;
+use crate::booking::terms::Terms;
+use crate::booking::zone::{Wall, Zone};
 use crate::event::RefusedAccess;
-use crate::id::{AllocationId, GpuId, JobId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId};
+use crate::id::{
+    AllocationId, BookingId, GpuId, JobId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId,
+};
 use crate::ledger::price::Prices;
 use crate::meter::Amounts;
+use crate::money::Micros;
 use crate::schedule::fleet::Inventory;
 use crate::schedule::label::Labels;
 use crate::schedule::receipt::Receipt;
@@ -20,6 +27,7 @@ use crate::tenancy::scope::{Identity, ScopeId, UserKind};
 use crate::tenancy::share::Share;
 use crate::time::Time;
 use crate::workload::job::{PauseReason, StopReason};
+use crate::workload::service::{Replicas, ServiceUse};
 use crate::workload::session::{SessionEnd, SessionKind};
 use crate::workload::spec::{JobSpec, Sku};
 use crate::workload::usage::Usage;
@@ -217,6 +225,48 @@ pub enum Wish {
         gpu: GpuId,
     },
 
+    SetBookingTerms {
+        terms: Terms,
+    },
+    /// Holds windows, at no more than the price that was shown.
+    Book {
+        scope: ScopeId,
+        spec: Box<BookingSpec>,
+        zone: Box<Zone>,
+        shown: Option<Micros>,
+    },
+    /// `revision` is what the caller read; absent means whatever it is now.
+    EditBooking {
+        booking: BookingId,
+        edit: Box<Edit>,
+        zone: Box<Zone>,
+        revision: Option<u64>,
+    },
+    ExtendBooking {
+        booking: BookingId,
+        of: Wall,
+        more_s: u64,
+        zone: Box<Zone>,
+    },
+    TransferBooking {
+        booking: BookingId,
+        to: ScopeId,
+    },
+    CancelBooking {
+        booking: BookingId,
+        which: Which,
+        zone: Box<Zone>,
+    },
+    /// Does what time has made due. The zones are those known today.
+    AdvanceBookings {
+        zones: fn(&str) -> Option<Zone>,
+    },
+    /// Reads wall times anew by another edition of the tz database, one booking at a time.
+    ResolveBookings {
+        zones: fn(&str) -> Option<Zone>,
+        edition: &'static str,
+    },
+
     Submit {
         owner: UserId,
         spec: Arc<JobSpec>,
@@ -235,6 +285,28 @@ pub enum Wish {
         job: JobId,
         compute_permille: Option<u16>,
         vram_mib: Option<u64>,
+    },
+    /// Says between how many replicas a service has.
+    Scale {
+        job: JobId,
+        replicas: Replicas,
+    },
+    /// Wants so many replicas of a service now, and starts those that are missing. Of those that are too many the ones
+    /// in `leave` go, which have nothing left to do.
+    Steer {
+        job: JobId,
+        wanted: u32,
+        leave: Vec<JobId>,
+        why: String,
+    },
+    /// A replica runs and does not serve.
+    FailReplica {
+        replica: JobId,
+        why: String,
+    },
+    NoteServiceUse {
+        job: JobId,
+        uses: Vec<ServiceUse>,
     },
     /// Takes a running job's GPUs from it for a while, without a loss.
     Pause {

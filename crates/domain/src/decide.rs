@@ -1,6 +1,7 @@
 //! `decide`: from a state and a wish to events, or to a refusal. Each wish is decided in the room of its noun.
 
 mod audit;
+mod booking;
 mod fleet;
 mod grow;
 mod job;
@@ -9,7 +10,9 @@ mod pause;
 mod platform;
 mod resize;
 mod scrub;
+mod service;
 mod session;
+mod task;
 mod volume;
 
 pub(crate) use pause::can_pause;
@@ -72,6 +75,12 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         command,
         ids: Ids::starting_at(command.ids),
     };
+    let events = decided(&mut case)?;
+    Ok(case.follow(events))
+}
+
+fn decided(case: &mut Case<'_>) -> Result<Vec<Event>, Refusal> {
+    let (state, command) = (case.state, case.command);
     match &command.wish {
         Wish::Found {
             platform,
@@ -170,6 +179,38 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         Wish::RevokeNodeKey { node, key } => case.revoke_node_key(*node, *key),
         Wish::RemoveNode { node } => case.remove_node(*node),
 
+        Wish::SetBookingTerms { terms } => case.set_booking_terms(terms),
+        Wish::Book {
+            scope,
+            spec,
+            zone,
+            shown,
+        } => case.book(*scope, spec, zone, *shown),
+        Wish::EditBooking {
+            booking,
+            edit,
+            zone,
+            revision,
+        } => case.edit_booking(*booking, edit, zone, *revision),
+        Wish::ExtendBooking {
+            booking,
+            of,
+            more_s,
+            zone,
+        } => case.extend_booking(*booking, *of, *more_s, zone),
+        Wish::TransferBooking { booking, to } => case.transfer_booking(*booking, *to),
+        Wish::CancelBooking { booking, which, zone } => case.cancel_booking(*booking, *which, zone),
+        Wish::AdvanceBookings { zones } => {
+            case.only_system()?;
+            Ok(crate::booking::advance::advance(state, *zones, command.at))
+        }
+        Wish::ResolveBookings { zones, edition } => {
+            case.only_system()?;
+            Ok(crate::booking::resolve::resolve(
+                state, *zones, edition, command.at,
+            ))
+        }
+
         Wish::Submit { owner, spec } => case.submit(*owner, spec, true),
         Wish::Enqueue { owner, spec } => case.submit(*owner, spec, false),
         Wish::Stop { job, reason } => case.stop(*job, *reason),
@@ -178,6 +219,15 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
             compute_permille,
             vram_mib,
         } => case.resize(*job, *compute_permille, *vram_mib),
+        Wish::Scale { job, replicas } => case.scale(*job, *replicas),
+        Wish::Steer {
+            job,
+            wanted,
+            leave,
+            why,
+        } => case.steer(*job, *wanted, leave, why),
+        Wish::FailReplica { replica, why } => case.fail_replica(*replica, why),
+        Wish::NoteServiceUse { job, uses } => case.note_service_use(*job, uses),
         Wish::Pause { job, reason } => case.pause(*job, *reason),
         Wish::ResumeJob { job } => case.resume_job(*job),
         Wish::OpenSession {

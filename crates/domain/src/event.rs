@@ -9,8 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::anomaly::Anomaly;
 use crate::audit::conduct::SignedConduct;
+use crate::booking::record::{Booking, Window};
+use crate::booking::shelf::Seat;
+use crate::booking::terms::Terms;
+use crate::booking::zone::Wall;
 use crate::id::{
-    AllocationId, GpuId, JobId, JoinTokenId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId,
+    AllocationId, BookingId, GpuId, JobId, JoinTokenId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId,
 };
 use crate::ledger::account::Posting;
 use crate::ledger::price::Prices;
@@ -31,8 +35,12 @@ use crate::time::Time;
 use crate::workload::derive::Derivation;
 use crate::workload::job::{Admission, Outcome, PauseReason, StopReason};
 use crate::workload::member::MemberEnd;
+use crate::workload::service::{Replicas, ServiceUse};
 use crate::workload::session::{Session, SessionEnd};
 use crate::workload::spec::{Demand, JobSpec, Sku};
+use crate::workload::task::Task;
+use crate::workload::task::pieces::Again;
+use crate::workload::task::span::Span;
 use crate::workload::usage::Usage;
 
 /// Something that happened.
@@ -230,6 +238,43 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         derivation: Option<Box<Derivation>>,
     },
+    /// A task of a job was made, and waits. It is its job's in all but its part of the work.
+    TaskSubmitted {
+        job: JobId,
+        task: Task,
+    },
+    /// A task of the job did not end well, or was withdrawn: what becomes of its pieces.
+    PiecesReturned {
+        job: JobId,
+        task: JobId,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        again: Vec<Again>,
+        /// Tried as often as they may be.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed: Option<Span>,
+        /// It was not tried.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        withdrawn: bool,
+    },
+    /// A service is to have so many replicas from now on; those made or stopped for it have events of their own.
+    ServiceScaled {
+        job: JobId,
+        /// Between how many.
+        replicas: Replicas,
+        wanted: u32,
+        why: String,
+    },
+    /// A replica of the service ran and was of no use; it is stopped by its own event.
+    ReplicaFailed {
+        job: JobId,
+        task: JobId,
+        why: String,
+    },
+    /// Who asked how much of a service within a minute.
+    ServiceUsed {
+        job: JobId,
+        uses: Vec<ServiceUse>,
+    },
     /// Room is kept for a waiting job until it starts; its victims, if any, are told to leave by their own events.
     JobPromised {
         promise: Promise,
@@ -343,6 +388,98 @@ pub enum Event {
         anomaly: Anomaly,
     },
 
+    BookingTermsSet {
+        terms: Terms,
+    },
+    /// Its windows are held, and its price.
+    BookingMade {
+        booking: Box<Booking>,
+    },
+    /// It is this now: edited, transferred, or read anew by another edition of the tz database.
+    BookingChanged {
+        booking: Box<Booking>,
+        why: String,
+        /// What was due for windows given up on short notice.
+        #[serde(default)]
+        cost: Cost,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        charge: Option<Posting>,
+    },
+    /// More windows of a series, as time went on.
+    BookingRenewed {
+        booking: BookingId,
+        scope: ScopeId,
+        windows: Vec<Window>,
+        /// Occurrences for which there was no room, or no money.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        missed: Vec<Wall>,
+        resolved: Time,
+        more: bool,
+    },
+    /// Nothing of it is left: over or cancelled.
+    BookingEnded {
+        booking: BookingId,
+        scope: ScopeId,
+        why: String,
+        #[serde(default)]
+        cost: Cost,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        charge: Option<Posting>,
+    },
+    /// Its start is near: these are its GPUs, and whoever is on them leaves, by events of their own.
+    WindowClearing {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+        seats: Vec<Seat>,
+        gpus: Vec<(NodeId, GpuId)>,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        victims: Vec<JobId>,
+    },
+    WindowOpened {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+        late_ms: u64,
+    },
+    /// Something of it broke and nothing else is free; the time is not charged.
+    WindowDown {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+    },
+    WindowRestored {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+    },
+    /// It is on other GPUs, for some of its own broke.
+    WindowMoved {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+        seats: Vec<Seat>,
+        gpus: Vec<(NodeId, GpuId)>,
+    },
+    WindowExtended {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+        end: Time,
+    },
+    /// It is over and settled: the price, and what of it goes back for time it was not to be had.
+    WindowClosed {
+        booking: BookingId,
+        scope: ScopeId,
+        of: Wall,
+        why: CloseReason,
+        cost: Cost,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        charge: Option<Posting>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        refund: Option<Posting>,
+    },
+
     /// Somebody was let into a running job; written before anything was opened.
     SessionOpened {
         session: Session,
@@ -369,6 +506,17 @@ pub struct Charge {
     /// Use of devices in the interval, where it was measured; its peak is that of the allocation so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Usage>,
+}
+
+/// Why a window ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CloseReason {
+    Over,
+    /// Nobody came, and the rest was given up.
+    NoShow,
+    /// It could not be given at all.
+    NotHad,
 }
 
 /// How often one principal was refused one action within a minute.
@@ -403,7 +551,19 @@ impl Event {
             | Event::VolumeBound { scope, .. }
             | Event::VolumeGrown { scope, .. }
             | Event::VolumeRemoved { scope, .. }
-            | Event::VolumeErased { scope, .. } => Subject::Scope(*scope),
+            | Event::VolumeErased { scope, .. }
+            | Event::BookingRenewed { scope, .. }
+            | Event::BookingEnded { scope, .. }
+            | Event::WindowClearing { scope, .. }
+            | Event::WindowOpened { scope, .. }
+            | Event::WindowDown { scope, .. }
+            | Event::WindowRestored { scope, .. }
+            | Event::WindowMoved { scope, .. }
+            | Event::WindowExtended { scope, .. }
+            | Event::WindowClosed { scope, .. } => Subject::Scope(*scope),
+            Event::BookingMade { booking } | Event::BookingChanged { booking, .. } => {
+                Subject::Scope(booking.scope)
+            }
             Event::IdentitySet { user, .. } => Subject::Scope(ScopeId::User(*user)),
             Event::KeyCreated { key } => Subject::Scope(ScopeId::User(key.user)),
             Event::KeyRevoked { key } => Subject::Key(*key),
@@ -414,6 +574,11 @@ impl Event {
             | Event::ConductNoted { job, .. }
             | Event::AnomalyFound { job, .. }
             | Event::JobSubmitted { job, .. }
+            | Event::TaskSubmitted { job, .. }
+            | Event::PiecesReturned { job, .. }
+            | Event::ServiceScaled { job, .. }
+            | Event::ReplicaFailed { job, .. }
+            | Event::ServiceUsed { job, .. }
             | Event::JobPromised {
                 promise: Promise { job, .. },
             }
@@ -446,8 +611,10 @@ impl Event {
             KeyCreated KeyRevoked QuotaSet ShareSet BudgetsSet PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet
             VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
             SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned NodeLabelled
-            NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted JobPromised PromiseWithdrawn JobAdmitted JobPlaced JobStarting JobRunning JobStopping MemberStarting MemberRunning MemberEnded JobResized
+            NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted TaskSubmitted PiecesReturned ServiceScaled ReplicaFailed ServiceUsed JobPromised PromiseWithdrawn JobAdmitted JobPlaced JobStarting JobRunning JobStopping MemberStarting MemberRunning MemberEnded JobResized
             JobPausing JobPaused JobWanted JobResuming JobKept
+            BookingTermsSet BookingMade BookingChanged BookingRenewed BookingEnded
+            WindowClearing WindowOpened WindowDown WindowRestored WindowMoved WindowExtended WindowClosed
             UsageMetered JobRequeued JobEnded SessionOpened SessionEnded ConductNoted AnomalyFound
         }
     }

@@ -8,4 +8,6 @@ pub mod age;
 pub mod evidence;
 pub mod hazard;
 pub mod history;
+pub mod probe;
+pub mod room;
 pub mod wait;

@@ -118,6 +118,8 @@ id! {
     SessionId "ses_" "a session";
     /// A scope's own space for files.
     VolumeId "vol_" "a volume";
+    /// Capacity held for windows in time.
+    BookingId "bkg_" "a booking";
 }
 
 /// The block of fresh ids that came with a command, handed out in order.

@@ -9,6 +9,7 @@
 
 pub mod actor;
 pub mod audit;
+pub mod booking;
 pub mod command;
 pub mod decide;
 pub mod event;

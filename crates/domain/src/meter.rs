@@ -27,10 +27,12 @@ pub enum Resource {
     Jobs,
     /// Space of volumes, used or not.
     VolumeMib,
+    /// GPUs booked for one moment, in thousandths; a limit on what is held at once, whenever that is.
+    BookedMilli,
 }
 
 impl Resource {
-    pub const ALL: [Resource; 7] = [
+    pub const ALL: [Resource; 8] = [
         Resource::GpuMilli,
         Resource::Slices,
         Resource::VramMib,
@@ -38,6 +40,7 @@ impl Resource {
         Resource::MemoryMib,
         Resource::Jobs,
         Resource::VolumeMib,
+        Resource::BookedMilli,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -49,6 +52,7 @@ impl Resource {
             Resource::MemoryMib => "memory_mib",
             Resource::Jobs => "jobs",
             Resource::VolumeMib => "volume_mib",
+            Resource::BookedMilli => "booked_milli",
         }
     }
 }
@@ -57,7 +61,7 @@ impl FromStr for Resource {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         Resource::ALL.into_iter().find(|r| r.as_str() == text).ok_or_else(|| {
-            format!("unknown resource '{text}', known are gpu_milli, slices, vram_mib, cpu_milli, memory_mib, jobs, volume_mib")
+            format!("unknown resource '{text}', known are gpu_milli, slices, vram_mib, cpu_milli, memory_mib, jobs, volume_mib, booked_milli")
         })
     }
 }

@@ -61,6 +61,12 @@ codes! {
     VolumesStillThere "volumes_still_there" Conflict;
     /// The volumes of one job are on different nodes.
     VolumesApart "volumes_apart" Conflict;
+    /// Bookings are still there, and would be lost.
+    BookingsStillThere "bookings_still_there" Conflict;
+    /// There is no room for a window; the hint says what there is room for.
+    BookedOut "booked_out" Conflict;
+    /// It costs more than what the caller was shown.
+    PriceChanged "price_changed" Conflict;
     /// A scope can only stand under a parent of the level above.
     WrongParent "wrong_parent" Invalid;
     /// The last owner of the platform cannot be removed.
@@ -101,6 +107,8 @@ codes! {
     NotShared "not_shared" Waiting;
     /// Waiting: there is room, but it is promised to a job ahead.
     Promised "promised" Waiting;
+    /// Waiting: the booking it is attached to has no window open now.
+    BookingClosed "booking_closed" Waiting;
     /// Waiting: it was paused, and nobody asked for it since.
     Paused "paused" Waiting;
     /// Waiting: no node has joined yet.

@@ -5,6 +5,7 @@
 
 pub mod admit;
 pub mod allocation;
+mod attach;
 pub mod backfill;
 pub mod board;
 pub mod calendar;
@@ -15,6 +16,7 @@ mod gather;
 mod guess;
 pub mod hardware;
 mod index;
+mod kept;
 pub mod label;
 pub mod order;
 pub mod part;

@@ -9,7 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::audit::habit::Habits;
+use crate::booking::record::Bookings;
+use crate::booking::terms::Terms;
 use crate::forecast::history::History;
+use crate::forecast::probe::Probes;
 use crate::id::{JobId, JoinTokenId, SecretId, SessionId, TenantId, UserId};
 use crate::ledger::account::{AccountId, Accounts};
 use crate::ledger::price::Prices;
@@ -29,7 +32,7 @@ use crate::workload::session::Session;
 use crate::workload::spec::{Priority, Sku};
 
 /// The version of the snapshot encoding; a snapshot of another version is not read, the journal is replayed.
-pub const SNAPSHOT_FORMAT: u32 = 3;
+pub const SNAPSHOT_FORMAT: u32 = 4;
 
 /// Everything that is live.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -46,6 +49,11 @@ pub struct State {
     pub accounts: Accounts,
     pub join_tokens: BTreeMap<JoinTokenId, JoinToken>,
     pub fleet: Fleet,
+    /// The operator's terms for bookings.
+    #[serde(default, skip_serializing_if = "Terms::is_default")]
+    pub terms: Terms,
+    #[serde(default, skip_serializing_if = "Bookings::is_empty")]
+    pub bookings: Bookings,
     /// Room promised to waiting jobs.
     #[serde(default, skip_serializing_if = "Calendar::is_empty")]
     pub calendar: Calendar,
@@ -60,6 +68,9 @@ pub struct State {
     /// What jobs' run times were like.
     #[serde(default)]
     pub history: History,
+    /// How long jobs waited, for what had been estimated.
+    #[serde(default)]
+    pub probes: Probes,
     /// What workloads took.
     #[serde(default, skip_serializing_if = "Learnt::is_empty")]
     pub learnt: Learnt,
@@ -183,6 +194,7 @@ impl State {
     pub fn rebuild_indexes(&mut self) {
         self.queue = self.jobs.values().collect();
         self.fleet.rebuild_index();
+        self.bookings.rebuild_index(&self.tree);
         self.jobs_by_owner.clear();
         self.volumes.clear_jobs();
         for job in self.jobs.values() {
@@ -200,7 +212,11 @@ impl State {
         (self.tree.tenant_of(ScopeId::User(job.owner)), job.spec.priority)
     }
 
+    /// A job of tasks is not among them: it has nothing to give way with.
     pub(crate) fn note_running(&mut self, id: JobId) {
+        if self.jobs[&id].is_parent() {
+            return;
+        }
         let key = self.running_key(&self.jobs[&id]);
         self.running.entry(key).or_default().insert(id);
     }

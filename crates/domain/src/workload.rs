@@ -16,9 +16,11 @@ pub mod member;
 pub mod model;
 pub mod picture;
 pub mod segments;
+pub mod service;
 pub mod session;
 pub mod spec;
 pub mod split;
+pub mod task;
 pub mod train;
 pub mod usage;
 
@@ -26,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::refusal::Refusal;
 use estimate::Estimate;
+use frames::Frames;
 use inference::Inference;
 use picture::{Rendering, Video};
 use spec::Kind;
@@ -96,6 +99,15 @@ impl Workload {
             Workload::Rendering(_) | Workload::Video(_) => return None,
         };
         model.ok().map(|model| model.billions)
+    }
+
+    /// The frames it is made of; none of what is made of segments.
+    pub fn frame_list(&self) -> Option<&Frames> {
+        match self {
+            Workload::Rendering(rendering) => Some(&rendering.frames),
+            Workload::Video(video) => video.frames.as_ref(),
+            _ => None,
+        }
     }
 
     /// Frames it makes; segments are none.

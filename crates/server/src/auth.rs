@@ -3,6 +3,7 @@
 
 pub mod oidc;
 
+use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,6 +11,7 @@ use std::time::Instant;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 use tenure_api::token;
@@ -71,7 +73,15 @@ impl FromRequestParts<Arc<Shared>> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Answer<Self> {
         let notes = notes(parts)?;
-        let proven = prove(&parts.headers, &shared.app.controller.view().read());
+        let proven = credential(parts)
+            .and_then(|key| prove(&key, &shared.app.controller.view().read()))
+            .map_err(|fail| match parts.uri.path() == FEED {
+                true => fail.header(
+                    header::WWW_AUTHENTICATE,
+                    "Basic realm=\"tenure\", charset=\"UTF-8\"",
+                ),
+                false => fail,
+            });
         let (actor, user, key, payer) = match proven {
             Ok(proven) => proven,
             Err(fail) => {
@@ -119,6 +129,13 @@ fn notes(parts: &Parts) -> Answer<Arc<Notes>> {
 }
 
 fn check_query(parts: &Parts, notes: &Notes) -> Answer<()> {
+    if notes
+        .operation
+        .as_ref()
+        .is_some_and(|operation| operation.any_query)
+    {
+        return Ok(());
+    }
     let known = notes
         .operation
         .as_ref()
@@ -135,8 +152,8 @@ fn ip(parts: &Parts) -> IpAddr {
 
 type Proven = (Actor, UserId, KeyId, Payer);
 
-fn prove(headers: &HeaderMap, state: &State) -> Answer<Proven> {
-    let digest = digest_of(bearer(headers)?)?;
+fn prove(key: &str, state: &State) -> Answer<Proven> {
+    let digest = digest_of(key)?;
     let unknown = || Fail::unauthenticated("the key is unknown, revoked or expired");
     let key = state.keys.by_digest(&digest).ok_or_else(unknown)?;
     let same: bool = key.digest.0.ct_eq(&digest.0).into();
@@ -155,7 +172,27 @@ fn expired(key: &Key) -> bool {
     key.expires.is_some_and(|expires| expires <= now())
 }
 
-fn bearer(headers: &HeaderMap) -> Answer<&str> {
+/// The one route where a key may be the password of a name: calendars know nothing else, and only read there. Nowhere
+/// else, for browsers send passwords by themselves, whoever's page asks them to.
+const FEED: &str = "/v1/calendar.ics";
+
+fn credential(parts: &Parts) -> Answer<Cow<'_, str>> {
+    let (scheme, token) = authorization(&parts.headers)?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Ok(Cow::Borrowed(token));
+    }
+    if scheme.eq_ignore_ascii_case("basic") && parts.uri.path() == FEED {
+        let bytes = BASE64_STANDARD.decode(token).ok();
+        let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+        let password = text.as_deref().and_then(|text| text.split_once(':'));
+        let (_, key) =
+            password.ok_or_else(|| Fail::unauthenticated("the name and password are not readable"))?;
+        return Ok(Cow::Owned(key.to_owned()));
+    }
+    Err(Fail::unauthenticated("only Bearer authorization is known here"))
+}
+
+fn authorization(headers: &HeaderMap) -> Answer<(&str, &str)> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
     let Some(value) = all.next() else {
         return Err(Fail::unauthenticated("this needs a key"));
@@ -167,10 +204,7 @@ fn bearer(headers: &HeaderMap) -> Answer<&str> {
         .to_str()
         .map_err(|_| Fail::unauthenticated("the Authorization header is not readable"))?;
     let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
-    if !scheme.eq_ignore_ascii_case("bearer") {
-        return Err(Fail::unauthenticated("only Bearer authorization is known here"));
-    }
-    Ok(token.trim())
+    Ok((scheme, token.trim()))
 }
 
 /// The digest under which a key is known.

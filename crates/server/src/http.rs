@@ -2,7 +2,7 @@
 //! answered as problems, and connections bounded.
 //!
 //! Deliberately absent: what a route does (`routes/`), who somebody is (`auth`), decisions (domain). `tenure up`
-//! calls `serve`; tests call `router`.
+//! calls `serve`.
 
 pub mod body;
 pub mod cursor;
@@ -33,6 +33,7 @@ use crate::keyring::Keyring;
 use crate::openapi::Operations;
 use crate::reading::Readings;
 use crate::routes::event::Streams;
+use crate::service::Services;
 use crate::session::Ports;
 use crate::throttle::Throttle;
 
@@ -90,6 +91,7 @@ pub(crate) struct Shared {
     pub oidc: Option<Oidc>,
     pub streams: Streams,
     pub ports: Ports,
+    pub services: Arc<Services>,
     /// Ends streams that would go on for ever.
     pub stop: CancellationToken,
     /// The document as it is served.
@@ -97,7 +99,12 @@ pub(crate) struct Shared {
 }
 
 /// The routes, ready to be served. Refused accesses are counted into `audit`; streams end with `stop`.
-pub fn router(app: App, audit: Arc<Audit>, stop: CancellationToken) -> Router {
+pub(crate) fn router(
+    app: App,
+    audit: Arc<Audit>,
+    services: Arc<Services>,
+    stop: CancellationToken,
+) -> Router {
     let (routes, document) = crate::routes::routes();
     let document = crate::openapi::finish(document);
     let options = &app.options;
@@ -109,6 +116,7 @@ pub fn router(app: App, audit: Arc<Audit>, stop: CancellationToken) -> Router {
         oidc: options.oidc.clone().map(Oidc::new),
         streams: Streams::default(),
         ports: Ports::default(),
+        services,
         stop,
         document: serde_json::to_string(&document).expect("the document encodes"),
         app,

@@ -17,6 +17,7 @@ mod openapi;
 pub mod reading;
 pub mod reconcile;
 mod routes;
+mod service;
 mod session;
 mod throttle;
 pub mod up;

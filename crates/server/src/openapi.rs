@@ -19,16 +19,19 @@ const BEARER: &str = "bearer";
 #[derive(utoipa::OpenApi)]
 #[openapi(
     info(title = "Tenure", description = "Shared, schedulable, billable GPUs. Every error is a problem (RFC 9457) with a stable code; /errors/CODE explains each."),
+    paths(crate::routes::service::call_service),
     components(schemas(tenure_api::problem::Problem, tenure_api::problem::FieldError)),
     tags(
         (name = "scope", description = "Tenants, subscribers and users"),
         (name = "access", description = "Keys, roles and logins"),
         (name = "limit", description = "Quotas, shares, budgets, policies and rules"),
+        (name = "service", description = "Jobs that answer requests, and the way to them"),
         (name = "job", description = "Jobs, their logs and why they wait"),
         (name = "cost", description = "What was spent"),
         (name = "node", description = "Nodes and their devices"),
         (name = "secret", description = "Secrets by name"),
         (name = "volume", description = "Space in which jobs keep files between runs"),
+        (name = "booking", description = "Capacity held for windows in time"),
         (name = "event", description = "What happened"),
         (name = "journal", description = "Signed heads and proofs"),
         (name = "platform", description = "Prices, SKUs and the server itself"),
@@ -55,12 +58,19 @@ pub(crate) fn finish(mut document: OpenApi) -> OpenApi {
     document
 }
 
+/// Where services answer: as the router knows it, and as the document shows it.
+pub(crate) const ENDPOINT: &str = "/v1/services/{job}/{*path}";
+pub(crate) const ENDPOINT_ROOT: &str = "/v1/services/{job}/";
+const ENDPOINT_SHOWN: &str = "/v1/services/{job}/{path}";
+
 /// What the request path needs to know of an operation.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub id: String,
     /// The query parameters it takes.
     pub query: Vec<String>,
+    /// Takes any, and passes them on.
+    pub any_query: bool,
 }
 
 pub(crate) struct Operations(HashMap<(Method, String), Arc<Operation>>);
@@ -79,17 +89,20 @@ impl Operations {
                 .into_iter()
                 .filter_map(|(method, described)| Some((method, described.as_ref()?)))
             {
-                operations.insert((method, path.clone()), Arc::new(Operation::of(described)));
+                let mut operation = Operation::of(described);
+                operation.any_query = path == ENDPOINT_SHOWN;
+                operations.insert((method, path.clone()), Arc::new(operation));
             }
         }
         Operations(operations)
     }
 
     pub fn find(&self, method: &Method, path: &str) -> Option<Arc<Operation>> {
-        let method = if method == Method::HEAD {
-            Method::GET
-        } else {
-            method.clone()
+        let (method, path) = match path {
+            // Any method is the service's own business, and one operation here.
+            ENDPOINT | ENDPOINT_ROOT => (Method::POST, ENDPOINT_SHOWN),
+            _ if method == Method::HEAD => (Method::GET, path),
+            _ => (method.clone(), path),
         };
         self.0.get(&(method, path.to_owned())).cloned()
     }
@@ -107,6 +120,7 @@ impl Operation {
         Operation {
             id: described.operation_id.clone().unwrap_or_default(),
             query: query.collect(),
+            any_query: false,
         }
     }
 }
@@ -168,6 +182,8 @@ pub(crate) struct OpenProblems;
 pub(crate) struct ReadProblems;
 /// What a route that changes something may answer.
 pub(crate) struct ChangeProblems;
+/// What the way to a service may answer of itself.
+pub(crate) struct ServiceProblems;
 /// What a route that opens a session may answer.
 pub(crate) struct SessionProblems;
 
@@ -186,6 +202,19 @@ impl IntoResponses for ReadProblems {
 impl IntoResponses for SessionProblems {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         problems(&[&ANY[..], &GUARDED, &CHANGING[..1]].concat())
+    }
+}
+
+impl IntoResponses for ServiceProblems {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        let of_replicas = [
+            (405, "The method is not passed on"),
+            (409, "The job is no service"),
+            (413, "The body is too large"),
+            (502, "A replica failed in the middle of the request"),
+            (504, "A replica fell silent"),
+        ];
+        problems(&[&ANY[..], &GUARDED, &of_replicas[..]].concat())
     }
 }
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use tenure_api::channel::{AllocationReport, RunState};
+use tenure_domain::booking::zone::Zone;
 use tenure_domain::command::Ran;
 use tenure_domain::id::NodeId;
 use tenure_domain::schedule::fleet::NodeStatus;
@@ -95,9 +96,33 @@ impl Reconciler {
                     Err(RecvError::Closed) => return,
                 },
                 _ = sweep.tick() => self.sweep().await,
-                _ = pulse.tick() => self.give_up_on_silent_nodes().await,
+                _ = pulse.tick() => {
+                    self.give_up_on_silent_nodes().await;
+                    self.advance_bookings().await;
+                }
             }
         }
+    }
+
+    /// Does what time has made due of bookings; where there are none, nothing.
+    async fn advance_bookings(&self) {
+        let zones = |name: &str| Zone::bundled(name).ok();
+        let other_edition = {
+            let state = self.controller.view().read();
+            if state.bookings.is_empty() {
+                return;
+            }
+            let mut zones = state.bookings.iter().map(|booking| &booking.zone.tzdata);
+            zones.any(|edition| **edition != *Zone::edition())
+        };
+        if other_edition {
+            let edition = Zone::edition();
+            let wish = Wish::ResolveBookings { zones, edition };
+            self.wish(Actor::System, wish, "a booking was not read anew")
+                .await;
+        }
+        let wish = Wish::AdvanceBookings { zones };
+        self.wish(Actor::System, wish, "bookings were not advanced").await;
     }
 
     async fn saw(&mut self, seen: Seen) {

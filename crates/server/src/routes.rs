@@ -2,6 +2,7 @@
 //! noun. Its name is the operation's id and the client's method.
 
 pub mod access;
+pub mod booking;
 pub mod cost;
 pub mod event;
 pub mod fit;
@@ -15,6 +16,7 @@ mod past;
 pub mod platform;
 pub mod scope;
 pub mod secret;
+pub mod service;
 pub mod share;
 pub mod volume;
 
@@ -26,6 +28,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::http::Shared;
+use crate::openapi::{ENDPOINT, ENDPOINT_ROOT};
 
 /// All routes and their description.
 pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
@@ -63,6 +66,16 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(volume::volumes, volume::create_volume))
         .routes(routes!(volume::volume, volume::remove_volume))
         .routes(routes!(volume::grow_volume))
+        .routes(routes!(booking::bookings, booking::make_booking))
+        .routes(routes!(booking::quote_booking))
+        .routes(routes!(booking::booking))
+        .routes(routes!(booking::edit_booking))
+        .routes(routes!(booking::extend_booking))
+        .routes(routes!(booking::transfer_booking))
+        .routes(routes!(booking::cancel_booking))
+        .routes(routes!(booking::booking_terms, booking::set_booking_terms))
+        .routes(routes!(booking::calendar::calendar))
+        .routes(routes!(booking::calendar::calendar_feed))
         .routes(routes!(job::jobs, job::submit_job))
         .routes(routes!(job::plan::plan_job))
         .routes(routes!(fit::fit_workload))
@@ -71,12 +84,15 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(job::pause::pause_job))
         .routes(routes!(job::pause::resume_job))
         .routes(routes!(job::resize::resize_job))
+        .routes(routes!(job::task::job_tasks))
         .routes(routes!(job::why))
         .routes(routes!(job::audit::job_audit))
         .routes(routes!(job::log::logs))
         .routes(routes!(job::session::attach_job))
         .routes(routes!(job::session::exec_job))
         .routes(routes!(job::session::port_job))
+        .routes(routes!(service::scale_job))
+        .routes(routes!(service::services))
         .routes(routes!(cost::costs))
         .routes(routes!(node::nodes))
         .routes(routes!(node::create_join_token))
@@ -91,5 +107,10 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(journal::journal_head))
         .routes(routes!(journal::journal_proof))
         .routes(routes!(event::events));
-    router.split_for_parts()
+    let (router, document) = router.split_for_parts();
+    // Whatever the method: what it means is the service's to say.
+    let router = router
+        .route(ENDPOINT, axum::routing::any(service::call_service))
+        .route(ENDPOINT_ROOT, axum::routing::any(service::call_service));
+    (router, document)
 }

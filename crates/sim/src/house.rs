@@ -41,6 +41,8 @@ pub struct House {
     pub database: Option<String>,
     /// Lets `tenure up` start an agent beside itself.
     pub with_agent: bool,
+    /// Directories of this machine that an agent shows to its jobs.
+    pub host_dirs: Vec<PathBuf>,
     server: Option<Child>,
     agent: Option<Child>,
 }
@@ -57,6 +59,7 @@ impl House {
             agent_port: free_port(),
             database,
             with_agent: false,
+            host_dirs: Vec::new(),
             server: None,
             agent: None,
         }
@@ -196,6 +199,11 @@ impl House {
                 "--state-dir",
             ])
             .arg(self.agent_dir())
+            .args(
+                self.host_dirs
+                    .iter()
+                    .flat_map(|dir| ["--host-dir".as_ref(), dir.as_os_str()]),
+            )
             .env("TENURE_JOIN_TOKEN", &ticket.token)
             .stdout(Stdio::null())
             .stderr(log)

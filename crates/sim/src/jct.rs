@@ -6,6 +6,8 @@
 
 pub mod engine;
 pub mod figure;
+pub mod kept;
+pub mod naive;
 pub mod peer;
 pub mod promise;
 pub mod queue;

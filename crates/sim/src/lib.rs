@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod booking;
 pub mod house;
 pub mod jct;
 pub mod packing;

@@ -50,4 +50,18 @@ pub struct CostLine {
     pub ran_ms: u64,
     pub gpu_ms: u64,
     pub charged_micros: i64,
+    /// What its frames or segments cost each, where it was done in tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pieces: Option<PieceCost>,
+}
+
+/// What a job's frames or segments cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PieceCost {
+    /// `frame` or `segment`.
+    pub piece: String,
+    /// Those that are done.
+    pub done: u64,
+    /// Each of them, with what tries that failed cost.
+    pub each_micros: i64,
 }

@@ -12,6 +12,8 @@ use tenure_domain::workload::spec::{Demand, Isolation, JobSpec};
 use tenure_domain::workload::usage::Usage;
 use utoipa::{IntoParams, ToSchema};
 
+use super::service::ServiceView;
+use super::task::{TaskView, TasksView};
 use super::time::Moment;
 
 /// Submits a job for oneself, or for a user one may submit for.
@@ -107,6 +109,15 @@ pub struct JobView {
     /// What it did with its devices, as far as it was metered; absent where nothing was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// Of a job that answers requests, while it lives and is asked for by itself or among services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Box<ServiceView>>,
+    /// How far it is, where it is done in tasks; what it ran and cost is theirs together then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<TasksView>,
+    /// Which part of another job it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskView>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -220,6 +231,22 @@ pub struct Plan {
     /// How that came about, where it said what it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub derivation: Option<Box<Derivation>>,
+    /// How it would be cut, where it is done in tasks; all else is said of the first of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<PlanTasks>,
+}
+
+/// How a job would be cut into tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PlanTasks {
+    /// What a piece is: `frame` or `segment`.
+    pub piece: String,
+    pub total: u64,
+    pub per_task: u64,
+    pub parallel: u32,
+    /// What all of it would cost; absent where nothing tells how long it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_micros: Option<i64>,
 }
 
 /// What of a job was filled in.
@@ -237,6 +264,9 @@ pub struct JobQuery {
     pub scope: Option<String>,
     /// `live` (default), `done` or `all`.
     pub show: Option<String>,
+    /// Also the tasks of live jobs, each as the job it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<bool>,
     #[param(minimum = 1, maximum = 1000)]
     pub limit: Option<u32>,
     pub cursor: Option<String>,
@@ -255,4 +285,7 @@ pub struct LogQuery {
     /// Which member's, of a job over several nodes; 0 unless said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<u32>,
+    /// Which task's, of a job of tasks, which has no log of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<u32>,
 }

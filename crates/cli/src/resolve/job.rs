@@ -50,6 +50,7 @@ async fn jobs(client: &Client, scope: Option<String>) -> Result<Vec<JobView>, Fa
         let query = JobQuery {
             scope: scope.clone(),
             show: Some("all".into()),
+            tasks: None,
             limit: Some(1000),
             cursor,
         };

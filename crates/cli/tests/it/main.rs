@@ -1,6 +1,7 @@
 //! The command as users run it, without a server or against one of canned answers.
 
 mod bad_input;
+mod book;
 mod fit;
 mod gpu;
 mod server;

@@ -10,7 +10,7 @@ use crate::id::{AllocationId, JobId, NodeId, UserId};
 use crate::ledger::account::{AccountId, Posting};
 use crate::money::Micros;
 use crate::refusal::{Code, Refusal};
-use crate::schedule::admit::refuse_for_ever;
+use crate::schedule::admit::{refuse_for_ever, refuse_too_dear};
 use crate::schedule::allocation::Allocation;
 use crate::schedule::evict;
 use crate::schedule::order::aged::ahead_of;
@@ -26,6 +26,7 @@ use crate::workload::job::{Job, Outcome, Phase, StopReason};
 use crate::workload::learnt::signature;
 use crate::workload::member::MemberEnd;
 use crate::workload::spec::{Demand, JobSpec};
+use crate::workload::task::{Tasks, cut};
 use crate::workload::usage::Usage;
 
 /// How far a node's clock may run ahead before a reported run time is not believed.
@@ -40,6 +41,12 @@ impl Case<'_> {
     ) -> Result<Vec<Event>, Refusal> {
         let scope = ScopeId::User(owner);
         spec.check()?;
+        if spec.task.is_some() {
+            return Err(
+                Refusal::invalid("/task", "a job's tasks are made by Tenure alone")
+                    .hint("leave it out; say in `tasks` how the job is cut"),
+            );
+        }
         let spec = self.with_sku(spec)?;
         let (spec, derivation) = self.with_workload(owner, spec)?;
         spec.demand.check()?;
@@ -52,6 +59,16 @@ impl Case<'_> {
         }
         for place in self.state.tree.chain(scope) {
             place.policy.refuse(&spec, || self.state.tree.title(place.id))?;
+        }
+        if let Some(id) = spec.booking {
+            let booking = self.state.bookings.get(id);
+            let own = booking.is_some_and(|booking| self.state.tree.is_within(scope, booking.scope));
+            if !own {
+                return Err(
+                    Refusal::invalid("/booking", "there is no such booking for this user's jobs")
+                        .hint("`tenure book list` shows those there are"),
+                );
+            }
         }
         // Whoever writes the command reads what the job reads.
         let of_another = self.command.by.user_id().is_some_and(|by| by != owner);
@@ -92,12 +109,19 @@ impl Case<'_> {
             job,
             attempt: 1,
         };
-        let may_start = at_once && ahead_of(self.state, &spec, at).is_none();
+        // A job of tasks does not start; its tasks do, in their turn.
+        let of_tasks = Tasks::of(&spec).is_some();
+        let may_start = at_once && !of_tasks && ahead_of(self.state, &spec, at).is_none();
         let started = may_start.then(|| pass::start(self.state, &ask, &mut self.ids, at));
         // What starts now is neither too large nor too dear for ever.
         if !matches!(started, Some(Ok(_))) {
             refuse_for_ever(self.state, scope, &spec, at)?;
             refuse_beyond_fleet(self.state, scope, &spec.demand, needs)?;
+        }
+        if let Some(run_ms) = derivation.as_ref().and_then(|derivation| derivation.run_ms)
+            && of_tasks
+        {
+            refuse_too_dear(self.state, scope, &spec, run_ms, at)?;
         }
         let mut events = vec![Event::JobSubmitted {
             job,
@@ -166,6 +190,7 @@ impl Case<'_> {
         let mut derivation = Derivation::of(workload, measured)?;
         let mut filled = JobSpec::clone(&spec);
         filled.kind = workload.kind();
+        cut::fill(&mut filled, &derivation, self.policy_tasks(owner))?;
         derivation.fill(&mut filled)?;
         filled.check()?;
         Ok((Arc::new(filled), Some(Box::new(derivation))))
@@ -179,6 +204,13 @@ impl Case<'_> {
                 "/reason",
                 "only a member that failed stops the others for that",
             ));
+        }
+        if job.is_parent() {
+            let stops = reason == StopReason::Cancelled && job.phase != Phase::Stopping;
+            return Ok(stops
+                .then_some(Event::JobStopping { job: id, reason })
+                .into_iter()
+                .collect());
         }
         match job.phase {
             Phase::Queued if reason == StopReason::Cancelled => Ok(vec![Event::JobEnded {

@@ -23,6 +23,10 @@ impl Case<'_> {
         let job = self.state.job(id)?;
         self.may(Action::JobStop, ScopeId::User(job.owner))?;
         match (job.phase, job.pause) {
+            // Its tasks are set aside, and no more are made.
+            (Phase::Queued | Phase::Running, _) if job.is_parent() => {
+                return Ok(vec![Event::JobPausing { job: id, reason }]);
+            }
             (Phase::Running, _) => {}
             (Phase::Pausing | Phase::Paused, Some(_)) => return Ok(vec![]),
             // It was to resume, and is not to after all.
@@ -60,6 +64,9 @@ impl Case<'_> {
             }
         }
         let mut events = vec![Event::JobWanted { job: id }];
+        if job.is_parent() {
+            return Ok(events);
+        }
         events.extend(pass::resume(self.state, job, self.command.at).unwrap_or_default());
         Ok(events)
     }

@@ -28,6 +28,7 @@ impl Case<'_> {
         demand.compute_permille = compute_permille.unwrap_or(demand.compute_permille);
         demand.vram_mib = vram_mib.unwrap_or(demand.vram_mib);
         self.may_ask(Action::JobSubmit, owner, &spec)?;
+        self.one_program(job)?;
         let allocation = self.resizable(job)?;
         spec.check()?;
         spec.demand.check()?;

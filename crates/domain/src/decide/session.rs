@@ -21,6 +21,7 @@ impl Case<'_> {
         // Only people open sessions; Tenure itself has no business inside a job.
         let user = self.command.by.user_id().ok_or_else(Refusal::not_found)?;
         kind.check()?;
+        self.one_program(job)?;
         if !job.spec.secrets.is_empty() && user != job.owner {
             // Whoever is inside the job reads what the job reads.
             return Err(Refusal::new(

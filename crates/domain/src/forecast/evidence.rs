@@ -88,17 +88,9 @@ impl Evidence {
         self.ran_s.is_empty() && self.ended.is_empty()
     }
 
-    pub fn ran_in(&self, band: usize) -> f64 {
-        self.ran_s.get(band).copied().unwrap_or(0.0)
-    }
-
-    pub fn ended_in(&self, band: usize) -> f64 {
-        self.ended.get(band).copied().unwrap_or(0.0)
-    }
-
-    /// The mean hazard per second within a band, should it be asked alone; for reports.
-    pub fn rate(&self, band: usize) -> Option<f64> {
-        (self.ran_in(band) > 0.0).then(|| self.ended_in(band) / self.ran_in(band))
+    /// Run time and ends by band, each as far as anything was seen.
+    pub fn by_band(&self) -> (&[f64], &[f64]) {
+        (&self.ran_s, &self.ended)
     }
 
     pub fn ends(&self) -> f64 {

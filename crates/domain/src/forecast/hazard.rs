@@ -55,18 +55,26 @@ impl Hazard {
         if seen.is_empty() {
             return self;
         }
-        for first in (0..BANDS).step_by(TOGETHER) {
+        // Past the last age that was seen nothing is corrected.
+        let (ran_s, ended) = seen.by_band();
+        let last = ran_s.len().max(ended.len()).min(BANDS);
+        let (mut ran, mut ends) = ([0.0; BANDS], [0.0; BANDS]);
+        ran[..ran_s.len().min(BANDS)].copy_from_slice(&ran_s[..ran_s.len().min(BANDS)]);
+        ends[..ended.len().min(BANDS)].copy_from_slice(&ended[..ended.len().min(BANDS)]);
+        for first in (0..last).step_by(TOGETHER) {
             let bands = first..(first + TOGETHER).min(BANDS);
-            let ended: f64 = bands.clone().map(|band| seen.ended_in(band)).sum();
-            let expected: f64 = bands
-                .clone()
-                .map(|band| seen.ran_in(band) * self.per_s[band])
-                .sum();
+            let (mut ended, mut expected) = (0.0, 0.0);
+            for band in bands.clone() {
+                ended += ends[band];
+                expected += ran[band] * self.per_s[band];
+            }
             let factor = (ended + doubt.wide) / (expected + doubt.wide);
             self.per_s[bands].iter_mut().for_each(|rate| *rate *= factor);
         }
-        for (band, rate) in self.per_s.iter_mut().enumerate() {
-            *rate = (seen.ended_in(band) + doubt.narrow) / (seen.ran_in(band) + doubt.narrow / *rate);
+        let bands = self.per_s.iter_mut().zip(&ran).zip(&ends).take(last);
+        for ((rate, ran), ends) in bands {
+            // One division instead of two; the same as `(ends + narrow) / (ran + narrow / rate)`.
+            *rate *= (ends + doubt.narrow) / (ran * *rate + doubt.narrow);
         }
         self
     }
@@ -95,6 +103,27 @@ impl Hazard {
             alive *= after;
         }
         spent
+    }
+
+    /// After how much more run time a job of this age is still running with no more than this chance.
+    pub fn lasts_s(&self, age_s: u64, chance: f64) -> u64 {
+        let (mut alive, mut spent_s) = (1.0, 0.0);
+        for step in self.steps(age_s) {
+            let after = alive * outlives(step.rate * step.length_s);
+            if after <= chance {
+                // Within the step the chance falls about evenly.
+                let part = (alive - chance) / (alive - after).max(f64::MIN_POSITIVE);
+                return (spent_s + step.length_s * part) as u64;
+            }
+            alive = after;
+            spent_s += step.length_s;
+        }
+        spent_s as u64
+    }
+
+    /// The further run time that falls to a draw among all of them.
+    pub fn drawn_s(&self, age_s: u64, draw: u32) -> u64 {
+        self.lasts_s(age_s, (f64::from(draw) + 0.5) / 4_294_967_296.0)
     }
 
     fn steps(&self, age_s: u64) -> impl Iterator<Item = Step> {

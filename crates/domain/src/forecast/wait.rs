@@ -1,14 +1,33 @@
-//! When a waiting job will start: a band stated at submission, and how the bands before it are made to keep their word.
+//! When a waiting job will start: the band stated for an estimated wait, by how past estimates turned out.
 //!
-//! An estimate of the wait (work ahead by the pool's pace) is turned into a band by how past estimates of about its
-//! size turned out. Afterwards the share of bands kept is steered to the one promised (adaptive conformal
-//! prediction), so it holds even when the estimates drift.
+//! An estimate comes with what it would be if run times were half or twice as long (`room`). How far a start was off
+//! is counted in those steps, so that a wait for something certain and a wait for strangers to end are judged alike. A
+//! band is the narrowest choice on the whole: it goes on as long as a further part of past outcomes is worth the time it
+//! adds, measured by what waits are like here. So short waits are stated surely and long ones no wider than helps; how many
+//! of the past outcomes a band holds is told with it. Outcomes of the last half hour of the same kind of job weigh most:
+//! within one burst estimates err alike. Whole numbers only: a snapshot gives back what was written.
+//! Absent: making the estimate.
 
 use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use crate::time::{HOUR_MS, Time};
+use super::history::Signature;
+use crate::id::TenantId;
+use crate::time::Time;
+
+/// Jobs whose waits turn out alike at one time: of one tenant, with as many GPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Alike {
+    pub tenant: TenantId,
+    pub gpus: u32,
+}
+
+impl From<Signature> for Alike {
+    fn from(Signature { tenant, gpus, .. }: Signature) -> Alike {
+        Alike { tenant, gpus }
+    }
+}
 
 /// Seconds after submission between which a job is said to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,153 +48,226 @@ impl Band {
     }
 }
 
-/// Estimates are judged among those within a factor of four of their size.
-const SIZES: usize = 14;
+/// An estimated wait; and what it would be if run times were half, or twice, as long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Estimate {
+    pub s: u64,
+    pub half_s: u64,
+    pub twice_s: u64,
+}
 
-/// How many past estimates are judged by, for each size. Of those that turn out in one hour only the first counts:
-/// neighbours in the queue turn out alike, and a thousand of them tell no more than one.
-const KEPT: usize = 24 * 21;
-const APART_MS: u64 = HOUR_MS;
+/// A band, and what it rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Told {
+    pub band: Band,
+    /// The share of past outcomes it holds.
+    pub permille: u64,
+    /// How many outcomes were seen of estimates of about its size.
+    pub seen: u64,
+}
 
-/// Of a hundred bands this many shall hold the start; a little above the promise of 80.
-const TARGET: f64 = 0.82;
+/// No wait is reckoned longer than this; two years.
+const LONGEST_S: u64 = 1 << 26;
 
-/// How fast a band answers to having been wrong.
-const STEP: f64 = 0.02;
+impl Estimate {
+    /// An estimate of which no more is known.
+    pub fn rough(s: u64) -> Estimate {
+        let s = s.min(LONGEST_S);
+        Estimate {
+            s,
+            half_s: s / 2,
+            twice_s: s * 2,
+        }
+    }
+
+    fn middle_s(self) -> i64 {
+        self.s.clamp(1, LONGEST_S) as i64
+    }
+
+    /// One step down and up, in seconds. Nothing is so certain that a twentieth would not be forgiven.
+    fn steps_s(self) -> (i64, i64) {
+        let (middle, least) = (self.middle_s(), (self.middle_s() / 20).max(2));
+        let down = middle - self.half_s.min(LONGEST_S) as i64;
+        let up = self.twice_s.min(2 * LONGEST_S) as i64 - middle;
+        (down.max(least), up.max(least))
+    }
+
+    /// How far a wait was off, in thousandths of a step.
+    fn off(self, wait_s: u64) -> i64 {
+        let by_s = wait_s.min(LONGEST_S) as i64 - self.middle_s();
+        let (down, up) = self.steps_s();
+        // Rounded down, so that a wait like an earlier one is not sooner than a band that begins there.
+        (by_s * 1000).div_euclid(if by_s < 0 { down } else { up })
+    }
+
+    /// The wait that is so far off, in milliseconds.
+    fn at_ms(self, off: i64) -> i64 {
+        let (down, up) = self.steps_s();
+        let longest_ms = 4000 * LONGEST_S as i64;
+        let at_ms = self.middle_s() * 1000 + off * if off < 0 { down } else { up };
+        at_ms.clamp(-longest_ms, longest_ms)
+    }
+}
+
+/// Estimates are told apart by their size in powers of two.
+const SIZES: usize = 27;
+
+/// Outcomes kept of each size. Of those that turn out within five minutes only the first counts: neighbours in the
+/// queue turn out alike, and a hundred of them tell little more than one.
+const KEPT: usize = 60;
+const APART_MS: u64 = 5 * 60_000;
+
+/// What an outcome of an estimate weighs, by how many powers of two it is away.
+const WEIGHTS: [u64; 5] = [100, 80, 50, 31, 20];
+
+/// Outcomes that are kept by kind, for how long they count, how many of them at most, of estimates at most so many powers
+/// of two away, and what each weighs.
+const LATELY: usize = 256;
+const LATELY_MS: u64 = 30 * 60_000;
+const LATELY_COUNTED: usize = 10;
+const LATELY_AWAY: usize = 2;
+const LATELY_WEIGHT: u64 = 500;
+
+/// How estimates are off before anything was seen, in thousandths of a step, and what each weighs.
+const BEFORE: [i64; 25] = [
+    -1600, -1200, -900, -600, -400, -250, -100, 0, 0, 0, 0, 50, 100, 200, 300, 400, 500, 600, 700, 800, 900,
+    1000, 1200, 1500, 2000,
+];
+const BEFORE_WEIGHT: u64 = 200;
+
+/// A band is put together of so many equal parts of the outcomes, and has at least some.
+const PARTS: usize = 64;
+const LEAST: usize = 6;
+
+/// A band grows by a hundredth of the outcomes where that adds no more than eleven hundredths of the usual wait.
+const WORTH: i64 = 11;
+
+/// The usual wait is a mean over about this many, and this before anything was seen.
+const USUAL_OVER: u64 = 2_000;
+const USUAL_MS: u64 = 300_000;
+const LEAST_USUAL_MS: u64 = 30_000;
+
+/// One outcome of a kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Late {
+    at: Time,
+    of: Alike,
+    size: usize,
+    off: i64,
+}
 
 /// What became of past estimates.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waits {
-    /// Actual wait over estimate, in thousandths, latest last; by size of the estimate.
-    turned_out: Vec<VecDeque<u64>>,
-    /// The share of past outcomes left out below and above; steered.
-    below: Vec<f64>,
-    above: Vec<f64>,
+    /// How far each was off, latest last; by size.
+    off: Vec<VecDeque<i64>>,
     last: Vec<Time>,
-    late: Vec<Time>,
+    /// The latest of every kind, latest last.
+    lately: VecDeque<Late>,
+    usual_ms: u64,
+    seen: u64,
 }
 
 impl Default for Waits {
     fn default() -> Self {
         Waits {
-            turned_out: vec![(0..=20).map(|n| 500 + 50 * n).collect(); SIZES],
-            below: vec![(1.0 - TARGET) / 2.0; SIZES],
-            above: vec![(1.0 - TARGET) / 2.0; SIZES],
+            off: vec![VecDeque::new(); SIZES],
             last: vec![Time(i64::MIN); SIZES],
-            late: vec![Time(i64::MIN); SIZES],
+            lately: VecDeque::new(),
+            usual_ms: USUAL_MS,
+            seen: 0,
         }
     }
 }
 
-fn size_of(estimate_s: u64) -> usize {
-    (estimate_s.max(1).ilog2() as usize / 2).min(SIZES - 1)
+fn size_of(estimate: Estimate) -> usize {
+    (estimate.s.max(1).ilog2() as usize).min(SIZES - 1)
 }
 
 impl Waits {
-    /// The band for an estimated wait. Without experience estimates are taken to be half to one and a half times right.
-    pub fn band(&self, estimate_s: u64) -> Band {
-        let size = size_of(estimate_s);
-        let past = &self.turned_out[size];
-        let mut sorted: Vec<u64> = past.iter().copied().collect();
-        sorted.sort_unstable();
-        let at = |share: f64| sorted[((sorted.len() - 1) as f64 * share.clamp(0.0, 1.0)) as usize];
-        let scaled = |ratio: u64| estimate_s.max(1).saturating_mul(ratio) / 1000;
-        let from_s = scaled(at(self.below[size]));
-        // One second more than the ratio says, which was rounded down.
-        let to_s = scaled(at(1.0 - self.above[size]) + 1) + 1;
-        Band {
-            from_s,
-            to_s: to_s.max(from_s),
+    /// The band for an estimated wait of a job of this kind.
+    pub fn tell(&self, estimate: Estimate, of: Option<Alike>, at: Time) -> Told {
+        let (parts, seen) = self.parts(size_of(estimate), of, at);
+        let at_ms = parts.map(|off| estimate.at_ms(off));
+        let worth = WORTH * self.usual_ms.max(LEAST_USUAL_MS) as i64;
+        // What a band from here on gains before its end is known; of all that may end at `to` the best is kept.
+        let begins = |from: usize| PARTS as i64 * at_ms[from] - from as i64 * worth;
+        // INVARIANT: there are always `LEAST` parts, so there is always a band.
+        let (mut first, mut best) = (0, (i64::MIN, 0, PARTS - 1));
+        for (to, &ends_ms) in at_ms.iter().enumerate().skip(LEAST - 1) {
+            let from = to + 1 - LEAST;
+            if begins(from) > begins(first) {
+                first = from;
+            }
+            let gain = (to as i64 + 1) * worth - PARTS as i64 * ends_ms + begins(first);
+            if gain > best.0 {
+                best = (gain, first, to);
+            }
+        }
+        let (_, from, to) = best;
+        let from_s = (at_ms[from].max(0) / 1000) as u64;
+        // Rounded up, and a second more for the moment in which it is told.
+        let to_s = (at_ms[to].max(0) as u64).div_ceil(1000) + 1;
+        Told {
+            band: Band { from_s, to_s },
+            permille: ((to - from + 1) * 1000 / PARTS) as u64,
+            seen,
         }
     }
 
-    /// A job for which `band` was stated started after `wait_s`.
-    pub fn started(&mut self, estimate_s: u64, band: Band, wait_s: u64, at: Time) {
-        if self.turned_out(estimate_s, wait_s, at) && wait_s <= band.to_s {
-            self.steer(estimate_s, wait_s < band.from_s, false);
+    /// Outcomes of estimates of about this size in equal parts, the middle of each; and how many were seen.
+    fn parts(&self, size: usize, of: Option<Alike>, at: Time) -> ([i64; PARTS], u64) {
+        let mut weighed: Vec<(i64, u64)> = BEFORE.iter().map(|off| (*off, BEFORE_WEIGHT)).collect();
+        let mut seen = 0;
+        for (other, off) in self.off.iter().enumerate() {
+            if let Some(weight) = WEIGHTS.get(other.abs_diff(size)) {
+                weighed.extend(off.iter().map(|off| (*off, *weight)));
+                seen += off.len() as u64;
+            }
         }
+        let late = self.lately.iter().rev();
+        let late = late.take_while(|late| at.since_ms(late.at) <= LATELY_MS);
+        let alike = late.filter(|late| Some(late.of) == of && late.size.abs_diff(size) <= LATELY_AWAY);
+        weighed.extend(alike.take(LATELY_COUNTED).map(|late| (late.off, LATELY_WEIGHT)));
+        weighed.sort_unstable();
+        let total: u64 = weighed.iter().map(|(_, weight)| weight).sum();
+        let mut parts = [0; PARTS];
+        let (mut at, mut below) = (0, weighed[0].1);
+        for (n, part) in parts.iter_mut().enumerate() {
+            let middle = total * (2 * n as u64 + 1) / (2 * PARTS as u64);
+            while below < middle {
+                at += 1;
+                below += weighed[at].1;
+            }
+            *part = weighed[at].0;
+        }
+        (parts, seen)
     }
 
-    /// A job still waits at the end of its band. Known long before it starts, so bands widen at once.
-    pub fn overdue(&mut self, estimate_s: u64, at: Time) {
-        let size = size_of(estimate_s);
-        if at.since_ms(self.late[size]) >= APART_MS {
-            self.late[size] = at;
-            self.steer(estimate_s, false, true);
+    /// A job whose wait had been estimated started after `wait_s`, not at once.
+    pub fn started(&mut self, estimate: Estimate, of: Option<Alike>, wait_s: u64, at: Time) {
+        self.seen += 1;
+        let over = (self.seen + 10).min(USUAL_OVER);
+        let wait_ms = wait_s.min(LONGEST_S) * 1000;
+        self.usual_ms = (self.usual_ms * (over - 1) + wait_ms) / over;
+        let (size, off) = (size_of(estimate), estimate.off(wait_s));
+        if let Some(of) = of {
+            self.lately.push_back(Late { at, of, size, off });
+            if self.lately.len() > LATELY {
+                self.lately.pop_front();
+            }
         }
-    }
-
-    fn turned_out(&mut self, estimate_s: u64, wait_s: u64, at: Time) -> bool {
-        let size = size_of(estimate_s);
         if at.since_ms(self.last[size]) < APART_MS {
-            return false;
+            return;
         }
         self.last[size] = at;
-        let past = &mut self.turned_out[size];
-        past.push_back(wait_s.saturating_mul(1000) / estimate_s.max(1));
+        let past = &mut self.off[size];
+        past.push_back(off);
         if past.len() > KEPT {
             past.pop_front();
         }
-        true
-    }
-
-    fn steer(&mut self, estimate_s: u64, early: bool, late: bool) {
-        let size = size_of(estimate_s);
-        let miss = (1.0 - TARGET) / 2.0;
-        let steer = |left_out: &mut f64, missed: bool| {
-            *left_out = (*left_out + STEP * (miss - if missed { 1.0 } else { 0.0 })).clamp(0.0, 0.45);
-        };
-        steer(&mut self.below[size], early);
-        steer(&mut self.above[size], late);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A stream of ratios without chance: a linear congruence.
-    fn ratios(n: usize) -> impl Iterator<Item = u64> {
-        (0..n as u64).scan(7_u64, |x, _| {
-            *x = (*x * 1_103_515_245 + 12_345) % 2_147_483_648;
-            Some(500 + (*x >> 8) % 1_000)
-        })
-    }
-
-    fn kept(waits: &mut Waits, stream: impl Iterator<Item = (u64, u64)>) -> f64 {
-        let (mut held, mut all) = (0, 0);
-        for (n, (estimate, wait)) in stream.enumerate() {
-            let at = Time(n as i64 * HOUR_MS as i64);
-            let band = waits.band(estimate);
-            held += usize::from(band.holds(wait));
-            all += 1;
-            if wait > band.to_s {
-                waits.overdue(estimate, at);
-            }
-            waits.started(estimate, band, wait, at);
-        }
-        held as f64 / f64::from(all)
-    }
-
-    #[test]
-    fn four_bands_in_five_keep_their_word() {
-        let mut waits = Waits::default();
-        let stream = ratios(5_000).map(|ratio| (10_000, 10 * ratio));
-        let share = kept(&mut waits, stream);
-        assert!((0.78..0.90).contains(&share), "{share}");
-        assert!(
-            waits.band(10_000).width_s() < 10_000,
-            "and are narrower than all that was seen"
-        );
-    }
-
-    #[test]
-    fn they_do_so_when_waits_drift_away_from_the_estimate() {
-        let mut waits = Waits::default();
-        let stream = ratios(20_000)
-            .enumerate()
-            .map(|(n, ratio)| (10_000, 10 * ratio * (1_000 + n as u64) / 4_000));
-        let share = kept(&mut waits, stream);
-        assert!(share > 0.76, "{share}");
-    }
-}
+mod tests;

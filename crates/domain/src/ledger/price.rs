@@ -85,6 +85,14 @@ impl Prices {
         self.classes.get(class).copied().unwrap_or(self.other)
     }
 
+    /// What so many thousandths of GPUs of a class cost by the hour, with this much VRAM in all.
+    pub fn hourly_of_gpus(&self, class: &str, gpu_milli: u64, vram_mib: u64) -> Micros {
+        let price = self.of_class(class);
+        let compute = Micros(price.gpu_hour_micros).times_milli(gpu_milli);
+        let vram = Micros(price.vram_gib_hour_micros).times_milli(vram_mib.saturating_mul(1000) / 1024);
+        Micros(compute.0.saturating_add(vram.0))
+    }
+
     /// What a demand costs by the hour on GPUs of this class, with this much VRAM in all. Members cost the same, and
     /// the whole is a multiple of one, so that their charges add up to it.
     pub fn hourly(&self, demand: &Demand, class: Option<&str>, vram_mib: u64) -> Micros {
@@ -97,11 +105,8 @@ impl Prices {
         let cpu = Micros(self.cpu_hour_micros).times_milli(demand.cpu_milli.into());
         let memory = Micros(self.memory_gib_hour_micros).times_milli(demand.memory_mib * 1000 / 1024);
         let gpu = class.filter(|_| demand.gpus > 0).map(|class| {
-            let price = self.of_class(class);
             let gpu_milli = u64::from(demand.gpus) * u64::from(demand.compute_permille);
-            let compute = Micros(price.gpu_hour_micros).times_milli(gpu_milli);
-            let vram = Micros(price.vram_gib_hour_micros).times_milli(vram_mib.saturating_mul(1000) / 1024);
-            compute.0.saturating_add(vram.0)
+            self.hourly_of_gpus(class, gpu_milli, vram_mib).0
         });
         Micros(cpu.0.saturating_add(memory.0).saturating_add(gpu.unwrap_or(0)))
     }

@@ -1,11 +1,13 @@
 //! Admission: does a job fit every quota and budget above it, now or ever?
 
 use super::allocation::{Allocation, Slice};
-use super::calendar;
+use super::attach;
+use super::calendar::{self, leaves_promised};
 use super::order::lend;
 use super::pass::Ask;
 use super::place::{Place, given};
-use crate::event::Charge;
+use crate::event::{Charge, Event};
+use crate::id::JobId;
 use crate::ledger::hold::Hold;
 use crate::meter::{Amounts, Exceeded, Meter, Of};
 use crate::money::Micros;
@@ -119,6 +121,86 @@ fn admitted(state: &State, owner: ScopeId, admission: Admission, at: Time) -> Re
     }
 }
 
+/// What the job of a task holds itself, from the first of its tasks that starts to its own end: that it is one job, of its
+/// kind, and its frames. None for other jobs, and where it holds that already.
+pub(super) fn admit_parent(
+    state: &State,
+    spec: &JobSpec,
+    task: JobId,
+    at: Time,
+) -> Result<Option<Event>, Refusal> {
+    let parent = spec.task.as_ref().and_then(|task| state.jobs.get(&task.of));
+    let Some(parent) = parent.filter(|parent| parent.admission.is_none()) else {
+        return Ok(None);
+    };
+    let owner = ScopeId::User(parent.owner);
+    let admission = admitted(state, owner, of_tasks(state, parent), at)?;
+    leaves_promised(state, task, owner, &admission, at)?;
+    Ok(Some(Event::JobAdmitted {
+        job: parent.id,
+        admission,
+    }))
+}
+
+fn of_tasks(state: &State, parent: &Job) -> Admission {
+    let spec = &parent.spec;
+    Admission {
+        amounts: spec.amounts_of_tasks(),
+        hold: Hold {
+            account: state.account_of(ScopeId::User(parent.owner)),
+            left: Cost {
+                frames: spec.frames(),
+                ..Cost::default()
+            },
+            hourly: Micros(0),
+            gpu_milli: 0,
+            members: 1,
+            class: spec.demand.class.as_deref().map(Into::into),
+            sku: spec.sku.as_deref().map(Into::into),
+            kind: (spec.kind != Kind::Batch).then_some(spec.kind),
+        },
+    }
+}
+
+/// Refuses at once a job of tasks that is dearer as a whole than some budget has left, though each of its tasks is not.
+pub fn refuse_too_dear(
+    state: &State,
+    owner: ScopeId,
+    spec: &JobSpec,
+    run_ms: u64,
+    at: Time,
+) -> Result<(), Refusal> {
+    let class = cheapest_class(state, spec);
+    let mut admission = admission(state, owner, spec, class.as_deref(), spec.demand.vram_total_mib());
+    admission.hold.left = Cost {
+        frames: spec.frames(),
+        ..admission.hold.cost_of_all(run_ms)
+    };
+    match first_over_budget(state, owner, &admission, at) {
+        Some((scope, over)) if over.for_this_period => Err(exceeds_budget(state, scope, &over, &admission)),
+        _ => Ok(()),
+    }
+}
+
+/// Admits a job in a booked window: quotas and the price of what is not booked, and nothing of what others lend.
+pub(super) fn admit_booked(
+    state: &State,
+    owner: ScopeId,
+    spec: &JobSpec,
+    class: Option<&str>,
+    vram_mib: u64,
+    at: Time,
+) -> Result<Admission, Refusal> {
+    allowed(state, owner, spec)?;
+    let admission = admission(state, owner, spec, class, vram_mib);
+    fits_quotas(state, owner, &admission.amounts)?;
+    countable(state, &admission, at)?;
+    match first_over_budget(state, owner, &admission, at) {
+        None => Ok(admission),
+        Some((scope, over)) => Err(budget_held(state, scope, &over, &admission)),
+    }
+}
+
 /// Beyond nominal quota only what others lend, within what may be borrowed.
 fn fits_nominal(state: &State, owner: ScopeId, class: Option<&str>, ask_milli: u64) -> Result<(), Refusal> {
     class.map_or(Ok(()), |class| {
@@ -212,7 +294,8 @@ pub fn resumed(
 ) -> Result<Admission, Refusal> {
     let owner = ScopeId::User(job.owner);
     let vram_mib = allocation.slices.iter().map(|slice| slice.vram_mib).sum();
-    let mut admission = admission(state, owner, &job.spec, Some(class), vram_mib);
+    let spec = attach::spec_at(state, &job.spec, allocation);
+    let mut admission = admission(state, owner, &spec, Some(class), vram_mib);
     let ran_ms = allocation.metered_ms;
     admission.hold.left = Cost {
         frames: job.spec.frames(),
@@ -256,12 +339,16 @@ fn countable(state: &State, admission: &Admission, at: Time) -> Result<(), Refus
 }
 
 fn admission(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>, vram_mib: u64) -> Admission {
-    let hourly = state.prices.hourly(&spec.demand, class, vram_mib);
+    // In a booked window the booking pays for the GPUs, used or not.
+    let booked = spec.booking.is_some();
+    let hourly = state
+        .prices
+        .hourly(&spec.demand, class.filter(|_| !booked), vram_mib);
     let mut hold = Hold {
         account: state.account_of(owner),
         left: Default::default(),
         hourly,
-        gpu_milli: spec.demand.gpu_milli(),
+        gpu_milli: if booked { 0 } else { spec.demand.gpu_milli() },
         members: spec.demand.nodes,
         class: class.map(Into::into),
         sku: spec.sku.as_deref().map(Into::into),

@@ -5,7 +5,8 @@
 //! wants a place there gets it only if its own limit ends before. A promised GPU is kept whole: a neighbour that came
 //! meanwhile could stand behind another wall. A gang is promised room for all its members, on as many nodes as that
 //! takes, and loses all of it where it loses some. Deliberately absent: who deserves a promise. Asked by `place.rs` for
-//! room and by `pass.rs` for quota and money; bookings will be written in here too.
+//! room and by `pass.rs` for quota and money. What booked windows keep is asked
+//! of `kept.rs` with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::allocation::{Allocation, Slice};
 use super::fleet::{Node, NodeStatus};
+use super::kept;
 use super::order::lend;
 use super::order::precede::precedes;
 use super::pass::Ask;
@@ -283,17 +285,20 @@ pub fn ends_by(state: &State, allocation: &Allocation, at: Time) -> Time {
 
 /// The nodes with promises, as this stay may use them: promised GPUs are not there, and the rest is what is left.
 pub fn masked(state: &State, stay: Stay<'_>, at: Time) -> Promised {
-    let promised = state.calendar.nodes.keys().filter_map(|id| {
-        against(state, *id, stay).next()?;
-        let mut node = state.fleet.node(*id)?.clone();
+    let mut nodes = kept::nodes(state, stay, at);
+    let promised = state.calendar.nodes.keys().copied();
+    nodes.extend(promised.filter(|id| against(state, *id, stay).next().is_some()));
+    let masked = nodes.into_iter().filter_map(|id| {
+        let mut node = state.fleet.node(id)?.clone();
         mask(state, &mut node, stay, at);
-        Some((*id, node))
+        Some((id, node))
     });
-    promised.collect()
+    masked.collect()
 }
 
 /// Takes from a node, as it is or as it might be, what is promised to others for some of this stay.
 pub(super) fn mask(state: &State, node: &mut Node, stay: Stay<'_>, at: Time) {
+    kept::mask(state, node, stay, at);
     let promises: Vec<&Promise> = against(state, node.id, stay).collect();
     let Some(first) = promises.iter().map(|promise| promise.from).min() else {
         return;

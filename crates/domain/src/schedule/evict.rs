@@ -168,7 +168,7 @@ pub(super) fn in_vain(state: &State, promise: &Promise, waits: &Refusal) -> Vec<
     }]
 }
 
-fn across_tenants(state: &State) -> bool {
+pub(super) fn across_tenants(state: &State) -> bool {
     let platform = state.tree.get(ScopeId::Platform);
     platform.is_some_and(|platform| platform.policy.preempt_tenants == Some(true))
 }

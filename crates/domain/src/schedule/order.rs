@@ -8,6 +8,7 @@
 pub mod aged;
 pub mod key;
 pub mod lend;
+pub mod outlook;
 pub mod precede;
 pub mod quota;
 pub mod reclaim;

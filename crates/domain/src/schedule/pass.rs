@@ -4,19 +4,19 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::admit::{admit, admit_within_limits, resumed, within_limits};
+use super::admit::{admit, admit_parent, admit_within_limits, resumed, within_limits};
 use super::allocation::Allocation;
 use super::calendar::{Promised, Stay, leaves_promised, masked};
 use super::place::{Members, Place, gang_places, given, has_room_again, places};
 use super::volume::{VolumeNeeds, bind};
-use super::{backfill, evict, gather, relieve};
+use super::{attach, backfill, evict, gather, relieve};
 use crate::event::Event;
 use crate::id::{AllocationId, Ids, JobId, VolumeId};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
 use crate::time::Time;
-use crate::workload::job::{Job, Phase};
+use crate::workload::job::{Admission, Job, Phase};
 use crate::workload::spec::{JobSpec, Priority};
 
 /// A waiting job by priority and arrival.
@@ -26,6 +26,8 @@ pub struct QueueKey(pub Reverse<Priority>, pub JobId);
 impl QueueKey {
     pub fn of(job: &Job) -> Option<QueueKey> {
         let waits = match job.phase {
+            // Its tasks wait, each for itself.
+            _ if job.is_parent() => false,
             Phase::Queued => true,
             Phase::Paused => job.pause.is_none(),
             _ => false,
@@ -45,7 +47,7 @@ pub fn step(state: &State, id: JobId, ids: &mut Ids, at: Time) -> Result<Vec<Eve
 /// What can be done for a queued job that found no room: others give way to it, or it is promised what there will be.
 pub fn promise(state: &State, id: JobId, ids: &mut Ids, at: Time) -> Vec<Event> {
     let queued = state.jobs.get(&id).filter(|job| job.phase == Phase::Queued);
-    let Some(job) = queued else {
+    let Some(job) = queued.filter(|job| !job.is_parent()) else {
         return Vec::new();
     };
     let waits = match start(state, &Ask::of(job), ids, at) {
@@ -55,6 +57,10 @@ pub fn promise(state: &State, id: JobId, ids: &mut Ids, at: Time) -> Vec<Event> 
     let kept = state.calendar.of(job.id);
     if let Some(kept) = kept.filter(|kept| kept.evicts()) {
         return evict::in_vain(state, kept, &waits);
+    }
+    // Nobody's leaving helps a task whose job may not begin.
+    if admit_parent(state, &job.spec, job.id, at).is_err() {
+        return Vec::new();
     }
     let mut room = evict::make_room(state, &Ask::of(job), &waits, at);
     if room.is_empty() {
@@ -94,16 +100,18 @@ pub fn resume(state: &State, job: &Job, at: Time) -> Result<Vec<Event>, Refusal>
         .sole_allocation()
         .and_then(|id| state.fleet.allocation(id))
         .expect("INVARIANT: what is paused has a place");
+    let parent = admit_parent(state, &job.spec, job.id, at)?;
     within_limits(state, owner, &job.spec)?;
     let stay = Stay::of(Ask::of(job), at);
     let class = has_room_again(state, owner, &job.spec.demand, allocation, stay)?;
     let admission = resumed(state, job, allocation, class, at)?;
     leaves_promised(state, job.id, owner, &admission, at)?;
-    Ok(vec![Event::JobResuming {
+    let resuming = Event::JobResuming {
         job: job.id,
         admission,
         slices: allocation.slices.clone(),
-    }])
+    };
+    Ok(parent.into_iter().chain([resuming]).collect())
 }
 
 /// A job that wants to start, known already or just submitted.
@@ -135,8 +143,12 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
         spec,
         volumes,
         job,
-        attempt,
+        ..
     } = *ask;
+    let parent = admit_parent(state, spec, job, at)?;
+    if let Some((places, admission)) = attach::start(state, ask, at)? {
+        return Ok(placed(state, ask, parent, places, admission, ids, at));
+    }
     // Quota over everything is asked first: it is cheap, and it is the answer users most often need. What a job
     // costs is known only with the class it gets.
     let (class, vram_mib) = (spec.demand.class.as_deref(), spec.demand.vram_total_mib());
@@ -163,37 +175,54 @@ pub fn start(state: &State, ask: &Ask<'_>, ids: &mut Ids, at: Time) -> Result<Ve
         match admitted {
             Err(refusal) => waits_for = refusal,
             Ok(admission) => {
-                let mut events = vec![Event::JobAdmitted { job, admission }];
-                events.extend(bind(state, volumes, first.node));
-                let mut allocations = (0..).zip(places).map(|(member, place)| Allocation {
-                    id: AllocationId(ids.take()),
-                    job,
-                    node: place.node,
-                    attempt,
-                    member,
-                    slices: place.slices,
-                    cpu_milli: spec.demand.cpu_milli,
-                    memory_mib: spec.demand.memory_mib,
-                    isolation: place.isolation,
-                    isolation_why: place.isolation_why,
-                    placed: at,
-                    resized: false,
-                    paused: false,
-                    ran_before_ms: 0,
-                    metered_ms: 0,
-                    used: None,
-                    crowded_ms: 0,
-                });
-                events.extend(allocations.next().map(|allocation| Event::JobPlaced {
-                    job,
-                    allocation,
-                    others: allocations.collect(),
-                }));
-                return Ok(events);
+                return Ok(placed(state, ask, parent, places, admission, ids, at));
             }
         }
     }
     Err(waits_for)
+}
+
+/// The events of a start: admitted, its new volumes bound, its members placed.
+fn placed(
+    state: &State,
+    ask: &Ask<'_>,
+    parent: Option<Event>,
+    places: Vec<Place>,
+    admission: Admission,
+    ids: &mut Ids,
+    at: Time,
+) -> Vec<Event> {
+    let Ask {
+        spec, job, attempt, ..
+    } = *ask;
+    let mut events: Vec<Event> = parent.into_iter().collect();
+    events.push(Event::JobAdmitted { job, admission });
+    events.extend(bind(state, ask.volumes, places[0].node));
+    let mut allocations = (0..).zip(places).map(|(member, place)| Allocation {
+        id: AllocationId(ids.take()),
+        job,
+        node: place.node,
+        attempt,
+        member,
+        slices: place.slices,
+        cpu_milli: spec.demand.cpu_milli,
+        memory_mib: spec.demand.memory_mib,
+        isolation: place.isolation,
+        isolation_why: place.isolation_why,
+        placed: at,
+        resized: false,
+        paused: false,
+        ran_before_ms: 0,
+        metered_ms: 0,
+        used: None,
+        crowded_ms: 0,
+    });
+    events.extend(allocations.next().map(|allocation| Event::JobPlaced {
+        job,
+        allocation,
+        others: allocations.collect(),
+    }));
+    events
 }
 
 /// Where all members could go, one choice for each GPU class, best first, each looked for when it is asked for.

@@ -18,7 +18,7 @@ mod wall;
 use std::borrow::Cow;
 
 use super::allocation::Slice;
-use super::board::shape::Shape;
+use super::board::shape::{Classes, Shape};
 use super::calendar::Promised;
 use super::fleet::{Node, NodeStatus};
 use super::index::Memo;
@@ -213,6 +213,10 @@ impl<'a> Search<'a> {
         } else {
             self.asked.classes
         };
+        self.in_pools(index, classes)
+    }
+
+    fn in_pools(&self, index: &Memo, classes: Classes) -> impl Iterator<Item = Shape> + use<> {
         let region = self
             .demand
             .region
@@ -247,6 +251,25 @@ impl<'a> Search<'a> {
         self.image
             .as_deref()
             .is_some_and(|image| !node.images.contains(image))
+    }
+
+    /// A few nodes that may have room for it, whatever walls stand before that.
+    fn roomy(&self) -> Vec<&'a Node> {
+        if let Some(node) = self.volumes.node() {
+            return self.state.fleet.node(node).into_iter().collect();
+        }
+        let index = &mut *self.state.fleet.index();
+        let mut found: Vec<NodeId> = Vec::new();
+        for shape in self.in_pools(index, self.asked.classes) {
+            let ranked = self.state.fleet.seen().ranked_as(&self.asked, &shape);
+            let (_, rows) = index.board.best_first(&ranked);
+            found.extend(rows.take(LOOK_MAX).map(|(row, _)| index.nodes[row].node));
+        }
+        found.extend(index.odd.iter().take(LOOK_MAX));
+        found
+            .into_iter()
+            .filter_map(|node| self.state.fleet.node(node))
+            .collect()
     }
 
     fn on_board(&self, index: &mut Memo, given: &[Box<str>]) -> Option<Place> {

@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::pass::QueueKey;
-use crate::id::{JobId, UserId};
+use crate::id::{BookingId, JobId, UserId};
 use crate::workload::Workload;
 use crate::workload::job::{Job, Phase};
 use crate::workload::spec::{Demand, Isolation, JobSpec, Kind, Priority};
@@ -22,12 +22,13 @@ pub struct Need {
     spec: Arc<JobSpec>,
     /// The size of its model, and its frames: quotas and budgets count them.
     counted: (Option<u32>, u64),
-    /// A job that is bound to a place, by its volumes or because it is paused there, is like no other.
+    /// A job that is bound to a place, by its volumes or because it is paused there, is like no other; and tasks of one job
+    /// wait for what it waits for.
     alone: Option<JobId>,
 }
 
 type Sizes<'a> = (u32, u16, u64, Option<&'a str>, u32, u64, Isolation, bool, u32);
-type WhereTo<'a> = (Option<&'a str>, Option<&'a str>);
+type WhereTo<'a> = (Option<&'a str>, Option<&'a str>, Option<BookingId>);
 type Terms<'a> = (Kind, Option<&'a str>, u64, u32, (Option<u32>, u64));
 
 impl Need {
@@ -36,11 +37,8 @@ impl Need {
         let workload = job.spec.workload.as_deref();
         Need {
             spec: job.spec.clone(),
-            counted: (
-                workload.and_then(Workload::billions),
-                workload.map_or(0, Workload::frames),
-            ),
-            alone: bound.then_some(job.id),
+            counted: (workload.and_then(Workload::billions), job.spec.frames()),
+            alone: bound.then_some(job.id).or(job.parent()),
         }
     }
 
@@ -69,8 +67,12 @@ impl Need {
             grace_s,
             max_attempts: _,
             restartable: _,
+            booking,
             grow: _,
             workload: _,
+            service: _,
+            tasks: _,
+            task: _,
         } = &*self.spec;
         let Demand {
             gpus,
@@ -96,7 +98,7 @@ impl Need {
             *capped,
             *nodes,
         );
-        let where_to = (model.as_deref(), region.as_deref());
+        let where_to = (model.as_deref(), region.as_deref(), *booking);
         let terms = (*kind, sku.as_deref(), *run_time_s, *grace_s, self.counted);
         (sizes, where_to, terms, self.alone)
     }

@@ -11,12 +11,12 @@ use super::allocation::{Allocation, Slice};
 use super::backfill::earliest;
 use super::calendar::{Promise, Promised, ends_by, leaving, named};
 use super::evict::make_room;
-use super::fleet::NodeStatus;
 use super::order::aged::ahead_of;
+use super::order::outlook::outlook;
 use super::pass::{Ask, QueueKey, go, start};
 use super::place::{explain, gang_places, places};
 use super::volume::VolumeNeeds;
-use crate::forecast::wait::Waits;
+use crate::forecast::wait::Estimate;
 use crate::id::{GpuId, Ids, JobId, NodeId};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
@@ -25,8 +25,6 @@ use crate::time::{SECOND_MS, Time};
 use crate::workload::job::{Job, Phase};
 use crate::workload::spec::{Isolation, JobSpec, Priority};
 
-/// Waiting jobs counted as work ahead.
-const AHEAD: usize = 10_000;
 /// Ways to start now that are told.
 const TOLD: usize = 6;
 
@@ -61,8 +59,20 @@ pub enum Basis {
         #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
         job: Option<JobId>,
     },
-    /// The work ahead in the queue by what the fleet does in an hour, and how such estimates turn out.
-    Rule { ahead: u64 },
+    /// Who is ahead in the queue and who runs, how long they are likely to, and how such estimates turned out.
+    Rule {
+        ahead: u64,
+        /// How many waits of about this length were watched; by none, the band is a rule of thumb.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        seen: u64,
+        /// The share of their outcomes that the band holds, in thousandths.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        permille: u64,
+    },
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A change to the job, in words and as the option that makes it.
@@ -75,9 +85,21 @@ pub struct Instead {
     pub evicts: bool,
 }
 
+/// Who waits where a job does: of a job of tasks the first of them, as long as none has begun.
+fn who_waits(state: &State, id: JobId) -> Option<&Job> {
+    let job = state.jobs.get(&id)?;
+    let Some(tasks) = job.tasks.as_ref().filter(|_| job.phase != Phase::Paused) else {
+        return Some(job);
+    };
+    let mut living = tasks.jobs(&state.jobs);
+    let first = living.next()?;
+    let begun = first.phase != Phase::Queued || living.any(|task| task.phase != Phase::Queued);
+    (!begun && job.phase != Phase::Stopping).then_some(first)
+}
+
 /// What a waiting job waits for; none for a job that does not wait.
 pub fn why(state: &State, id: JobId, at: Time) -> Option<Refusal> {
-    let job = state.jobs.get(&id)?;
+    let job = who_waits(state, id)?;
     if job.phase == Phase::Paused && job.pause.is_some() {
         return Some(
             Refusal::new(Code::Paused, "it is paused, and was not asked for since").hint(format!(
@@ -95,7 +117,7 @@ pub fn why(state: &State, id: JobId, at: Time) -> Option<Refusal> {
         _ => refusal,
     });
     Some(waits_for.unwrap_or_else(|| {
-        if ahead_of(state, &job.spec, at).is_some_and(|aged| aged != id) {
+        if ahead_of(state, &job.spec, at).is_some_and(|aged| aged != job.id) {
             return Refusal::new(
                 Code::BehindOthers,
                 "there is room, and it is kept for a job that waited past the platform's bound",
@@ -173,7 +195,7 @@ fn kept_from_it(state: &State, job: &Job, at: Time) -> Option<Refusal> {
 /// The reason, the moment and the alternatives; none for a job that does not wait.
 pub fn answer(state: &State, id: JobId, at: Time) -> Option<Answer> {
     let reason = why(state, id, at)?;
-    let job = state.jobs.get(&id)?;
+    let job = who_waits(state, id)?;
     let queued = job.phase == Phase::Queued;
     let for_room = matches!(
         reason.code,
@@ -220,15 +242,20 @@ fn starts(state: &State, job: &Job, at: Time) -> Option<Starts> {
             },
         });
     }
-    let (ahead, ahead_s) = ahead(state, job);
     let (from, ..) = earliest(state, &Ask::of(job), at)?;
+    let outlook = outlook(state, job, at)?;
     // Nothing is promised to it: the room that limits make goes to those ahead first.
-    let estimate_s = ahead_s.max(from.since_ms(at) / SECOND_MS / 2).max(1);
-    let band = Waits::default().band(estimate_s);
+    let by_limits = || Estimate::rough(from.since_ms(at) / SECOND_MS / 2);
+    let estimate = outlook.estimate.unwrap_or_else(by_limits);
+    let told = state.probes.tell(estimate, job.alike.map(Into::into), at);
     Some(Starts {
-        from: at.plus_ms(band.from_s * SECOND_MS),
-        to: at.plus_ms(band.to_s * SECOND_MS),
-        basis: Basis::Rule { ahead },
+        from: at.plus_ms(told.band.from_s * SECOND_MS),
+        to: at.plus_ms(told.band.to_s * SECOND_MS),
+        basis: Basis::Rule {
+            ahead: outlook.ahead,
+            seen: told.seen,
+            permille: told.permille,
+        },
     })
 }
 
@@ -246,25 +273,6 @@ fn limiting(state: &State, promise: &Promise, at: Time) -> Option<JobId> {
         .map(|allocation| (ends_by(state, allocation, at), allocation.job))
         .filter(|(ends, _)| *ends <= promise.from);
     before.max().map(|(_, job)| job)
-}
-
-/// How many wait ahead of it by class and arrival, and how long the fleet works at what they ask for at most.
-fn ahead(state: &State, job: &Job) -> (u64, u64) {
-    let Some(key) = QueueKey::of(job) else {
-        return (0, 0);
-    };
-    let (mut jobs, mut milli_s) = (0, 0_u64);
-    for QueueKey(_, id) in state.queue.iter().take_while(|other| *other < key).take(AHEAD) {
-        let Some(other) = state.jobs.get(&id) else {
-            continue;
-        };
-        jobs += 1;
-        let demand = &other.spec.demand;
-        milli_s = milli_s.saturating_add(demand.gpu_milli().saturating_mul(other.spec.run_time_s));
-    }
-    let up = state.fleet.nodes().filter(|node| node.status == NodeStatus::Up);
-    let gpus: usize = up.map(|node| node.gpus.len()).sum();
-    (jobs, milli_s / (1000 * gpus.max(1) as u64))
 }
 
 /// What of the job, changed, lets it start now. Each is tried as the scheduler would.

@@ -1,8 +1,11 @@
 //! Folding events into the state. One arm an event; each says what changed and nothing decides.
 
+mod booking;
+mod probe;
+mod scope;
 mod settle;
+mod task;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{JoinToken, Retired, State};
@@ -21,6 +24,7 @@ use crate::workload::job::{Admission, DoneJob, Evictions, Job, Outcome, PauseRea
 use crate::workload::learnt::{Run, signature};
 use crate::workload::member::{Member, MemberEnd, MemberPhase, advance};
 use crate::workload::spec::{Demand, JobSpec};
+use crate::workload::task::Tasks;
 
 /// A job that its node could not resume is not asked of it again before.
 const RESUME_AGAIN_MS: i64 = 10_000;
@@ -74,7 +78,10 @@ impl State {
                 self.keys.insert(key.clone());
             }
             Event::KeyRevoked { key } => self.keys.remove(*key),
-            Event::QuotaSet { scope, quota } => self.change(*scope, |scope| scope.quota = quota.clone()),
+            Event::QuotaSet { scope, quota } => {
+                self.change(*scope, |scope| scope.quota = quota.clone());
+                self.bookings.count_for(&self.tree, *scope);
+            }
             Event::ShareSet { scope, share } => self.change(*scope, |scope| scope.share = share.clone()),
             Event::BudgetsSet { scope, budgets } => {
                 self.change(*scope, |scope| scope.budgets = budgets.clone())
@@ -228,6 +235,27 @@ impl State {
                 self.submit(at, *job, *owner, spec, volumes);
                 self.living_job(*job).derivation.clone_from(derivation);
             }
+            Event::TaskSubmitted { job, task } => self.submit_task(at, *job, task),
+            Event::PiecesReturned {
+                job,
+                again,
+                failed,
+                withdrawn,
+                ..
+            } => self
+                .tasks_of(*job)
+                .pieces_mut()
+                .returned(again, *failed, *withdrawn),
+            Event::ServiceScaled {
+                job,
+                replicas,
+                wanted,
+                ..
+            } => self.change_serving(*job, |serving| serving.scaled(*replicas, *wanted)),
+            Event::ReplicaFailed { job, why, .. } => {
+                self.change_serving(*job, |serving| serving.failed(at, 0, why.clone()))
+            }
+            Event::ServiceUsed { job, uses } => self.change_serving(*job, |serving| serving.used(uses)),
             Event::JobPromised { promise } => {
                 for victim in &promise.victims {
                     self.living_job(*victim).evictions.note(at);
@@ -264,6 +292,7 @@ impl State {
             Event::JobPausing { job, reason } => self.pause(at, *job, *reason),
             Event::JobPaused { job } => self.set_aside(at, *job, false),
             Event::JobWanted { job } => {
+                self.want_tasks(at, *job);
                 self.living_job(*job).pause = None;
                 self.queue.add(&self.jobs[job]);
             }
@@ -296,6 +325,19 @@ impl State {
             Event::AnomalyFound { job, anomaly, .. } => {
                 self.living_job(*job).audit.found(anomaly.clone());
             }
+
+            Event::BookingTermsSet { .. }
+            | Event::BookingMade { .. }
+            | Event::BookingChanged { .. }
+            | Event::BookingRenewed { .. }
+            | Event::BookingEnded { .. }
+            | Event::WindowClearing { .. }
+            | Event::WindowOpened { .. }
+            | Event::WindowDown { .. }
+            | Event::WindowRestored { .. }
+            | Event::WindowMoved { .. }
+            | Event::WindowExtended { .. }
+            | Event::WindowClosed { .. } => self.apply_booking(at, event),
 
             Event::SessionOpened { session } => {
                 self.saw_id(session.id.0);
@@ -350,96 +392,6 @@ impl State {
         self.habits.note(at, workload, &record.conduct, strange);
     }
 
-    fn move_scope(&mut self, id: ScopeId, parent: ScopeId) {
-        let moved = self.tree.get_mut(id);
-        let (used, spending, old) = (moved.used.clone(), moved.spending.clone(), moved.parent);
-        moved.revision += 1;
-        let crosses = self.tree.tenant_of(id) != self.tree.tenant_of(parent);
-        let running = self.jobs_within(id).filter(|job| job.phase == Phase::Running);
-        let running: Vec<JobId> = running.map(|job| job.id).collect();
-        running.iter().for_each(|job| self.forget_running(*job));
-        let (before, after) = (old.map_or(vec![], |old| self.ids_up(old)), self.ids_up(parent));
-        // Common ancestors keep their counts.
-        for &scope in before.iter().filter(|scope| !after.contains(scope)) {
-            let scope = self.tree.get_mut(scope);
-            scope.used.remove(&used);
-            scope.spending.release_all_held_of(&spending);
-        }
-        for &scope in after.iter().filter(|scope| !before.contains(scope)) {
-            let scope = self.tree.get_mut(scope);
-            scope.used.add(&used);
-            scope.spending.hold_all_held_of(&spending);
-        }
-        self.tree.rehang(id, parent);
-        running.into_iter().for_each(|job| self.note_running(job));
-        if crosses {
-            self.drop_grants_outside(id);
-        }
-    }
-
-    fn ids_up(&self, id: ScopeId) -> Vec<ScopeId> {
-        self.tree.chain(id).map(|scope| scope.id).collect()
-    }
-
-    /// After a move into another tenant no user keeps a role in the old one, nor strangers one here.
-    fn drop_grants_outside(&mut self, moved: ScopeId) {
-        let inside: BTreeSet<ScopeId> = self.tree.subtree(moved).into_iter().collect();
-        let users: BTreeSet<UserId> = inside
-            .iter()
-            .filter_map(|scope| {
-                if let ScopeId::User(user) = scope {
-                    Some(*user)
-                } else {
-                    None
-                }
-            })
-            .collect();
-        let all: Vec<ScopeId> = self.tree.iter().map(|scope| scope.id).collect();
-        for id in all {
-            let within = inside.contains(&id);
-            let staff: Vec<UserId> = self
-                .tree
-                .get_mut(id)
-                .roles
-                .keys()
-                .copied()
-                .filter(|user| within != users.contains(user))
-                .collect();
-            let strangers = staff
-                .into_iter()
-                .filter(|&user| self.tree.tenant_of(ScopeId::User(user)).is_some());
-            for user in strangers.collect::<Vec<_>>() {
-                self.tree.get_mut(id).roles.remove(&user);
-            }
-        }
-    }
-
-    fn close_scope(&mut self, at: Time, id: ScopeId) -> Retired {
-        let path = self.tree.path(id);
-        if let ScopeId::Tenant(tenant) = id {
-            self.history.forget(tenant);
-            self.learnt.forget(tenant);
-        }
-        if let ScopeId::User(user) = id {
-            let keys: Vec<_> = self.keys.of_user(user).map(|key| key.id).collect();
-            keys.into_iter().for_each(|key| self.keys.remove(key));
-            for holder in self
-                .tree
-                .iter()
-                .filter(|scope| scope.roles.contains_key(&user))
-                .map(|scope| scope.id)
-                .collect::<Vec<_>>()
-            {
-                self.tree.get_mut(holder).roles.remove(&user);
-            }
-        }
-        Retired::Scope {
-            path,
-            closed: at,
-            scope: Box::new(self.tree.remove(id)),
-        }
-    }
-
     fn hold_volume(&mut self, scope: ScopeId, size_mib: u64) {
         let held = amounts(size_mib);
         self.tree.for_chain(scope, |scope| scope.used.add(&held));
@@ -448,9 +400,14 @@ impl State {
     fn submit(&mut self, at: Time, id: JobId, owner: UserId, spec: &Arc<JobSpec>, volumes: &[VolumeId]) {
         self.saw_id(id.0);
         self.volumes.add_job(id, volumes);
-        let tenant = self.tree.tenant_of(ScopeId::User(owner));
+        let tasks = Tasks::of(spec).map(Box::new);
+        // It is its tasks that ask for something.
+        let asks = tasks.is_none();
+        let tenant = self.tree.tenant_of(ScopeId::User(owner)).filter(|_| asks);
         let alike = tenant.map(|tenant| self.history.submitted(tenant, spec.demand.gpus, at));
-        self.fleet.note_ask(&spec.demand);
+        if asks {
+            self.fleet.note_ask(&spec.demand);
+        }
         let job = Job {
             id,
             owner,
@@ -474,18 +431,22 @@ impl State {
             audit: JobAudit::default(),
             alike,
             evictions: Evictions::default(),
+            tasks,
         };
         self.queue.add(&job);
         self.jobs_by_owner.entry(owner).or_default().insert(id);
         self.jobs.insert(id, job);
+        self.probe(at, id);
     }
 
     fn admit(&mut self, at: Time, id: JobId, admission: &Admission) {
         let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
         self.queue.remove(job);
         self.calendar.remove(id);
-        job.phase = Phase::Admitted;
-        job.since = at;
+        if !job.is_parent() {
+            job.phase = Phase::Admitted;
+            job.since = at;
+        }
         job.admission = Some(admission.clone());
         let owner = ScopeId::User(job.owner);
         let (hold, ofs) = (&admission.hold, admission.hold.counted_as());
@@ -498,11 +459,14 @@ impl State {
 
     fn place<'a>(&mut self, at: Time, id: JobId, allocations: impl Iterator<Item = &'a Allocation>) {
         let mut members = Vec::new();
+        let mut gpus = Vec::new();
         for allocation in allocations {
             self.saw_id(allocation.id.0);
             self.fleet.take(allocation);
             members.push(Member::new(allocation.id, allocation.node));
+            gpus.extend(allocation.slices.iter().map(|slice| (allocation.node, slice.gpu)));
         }
+        self.note_booked_use(ScopeId::User(self.jobs[&id].owner), &gpus);
         self.change_job(at, id, Phase::Placed, |job| {
             // INVARIANT: a gang is placed whole or not at all.
             assert_eq!(
@@ -512,6 +476,7 @@ impl State {
             );
             job.members = members;
         });
+        self.probes.started(id, at);
     }
 
     fn member(&mut self, job: JobId, allocation: AllocationId) -> &mut Member {
@@ -563,6 +528,7 @@ impl State {
         self.queue.remove(job);
         // One that is paused is only not to resume.
         let (phase, since) = match job.phase {
+            _ if job.is_parent() => (Phase::Paused, at),
             Phase::Running => (Phase::Pausing, at),
             phase => (phase, job.since),
         };
@@ -598,6 +564,7 @@ impl State {
                 Arc::make_mut(&mut job.spec).demand.vram_mib = vram_mib;
             }
         });
+        self.grow_tasks(id, vram_mib);
         self.queue.add(&self.jobs[&id]);
     }
 
@@ -605,7 +572,7 @@ impl State {
     fn learn(&mut self, id: JobId, outcome: &Outcome) {
         let job = &self.jobs[&id];
         let tenant = self.tree.tenant_of(ScopeId::User(job.owner));
-        let (Some(workload), Some(tenant)) = (&job.spec.workload, tenant) else {
+        let (Some(workload), Some(tenant), false) = (&job.spec.workload, tenant, job.is_parent()) else {
             return;
         };
         let given = job.allocations().filter_map(|id| self.fleet.allocation(id));
@@ -626,13 +593,15 @@ impl State {
         );
         self.queue.remove(&self.jobs[&id]);
         self.calendar.remove(id);
+        self.probes.gone(id);
         if self.jobs[&id].phase == Phase::Running {
             self.forget_running(id);
         }
         self.learn(id, outcome);
-        if *outcome == Outcome::Succeeded {
+        if *outcome == Outcome::Succeeded && !self.jobs[&id].is_parent() {
             self.settle_frames(at, id);
         }
+        self.end_task(at, id, outcome);
         self.release(at, id);
         let job = self.jobs.remove(&id).expect("INVARIANT: events name live jobs");
         // Whoever was stopped would have run on.
@@ -667,6 +636,7 @@ impl State {
             allocation,
             node,
             members: if members.len() > 1 { members } else { vec![] },
+            tasks: job.tasks,
         };
         Retired::Job {
             scope: self.tree.path(ScopeId::User(job.owner)),

@@ -180,6 +180,7 @@ impl Case<'_> {
             )
             .hint("copy what is needed and remove the volumes"));
         }
+        self.no_bookings(scope)?;
         for above in tree
             .chain(parent)
             .filter(|above| !tree.is_within(scope, above.id))
@@ -225,6 +226,17 @@ impl Case<'_> {
         Ok(())
     }
 
+    /// What is booked was booked within the quotas above and is paid from there, so it does not move or vanish.
+    fn no_bookings(&self, scope: ScopeId) -> Result<(), Refusal> {
+        let scopes = self.state.tree.subtree(scope);
+        let mut bookings = scopes.iter().flat_map(|scope| self.state.bookings.of(*scope));
+        bookings.next().map_or(Ok(()), |booking| {
+            let title = self.state.tree.title(booking.scope);
+            let sentence = format!("{title} has booking {} ({})", booking.spec.name, booking.id);
+            Err(Refusal::new(Code::BookingsStillThere, sentence).hint("transfer or cancel it first"))
+        })
+    }
+
     fn volumes_within(&self, scope: ScopeId) -> impl Iterator<Item = &Volume> {
         let scopes = self.state.tree.subtree(scope);
         scopes.into_iter().flat_map(|scope| self.state.volumes.of(scope))
@@ -234,7 +246,8 @@ impl Case<'_> {
     pub(crate) fn close(&self, scope: ScopeId) -> Result<Vec<Event>, Refusal> {
         self.manage(scope)?;
         self.keep_an_owner(scope)?;
-        let live = self.state.jobs_within(scope).count();
+        let jobs = self.state.jobs_within(scope);
+        let live = jobs.filter(|job| job.parent().is_none()).count();
         if live > 0 {
             return Err(Refusal::new(
                 Code::JobsStillLive,
@@ -242,6 +255,7 @@ impl Case<'_> {
             )
             .hint("stop them, or wait for them to end"));
         }
+        self.no_bookings(scope)?;
         // A user who was moved away may have taken along a job that names a volume of this scope.
         self.volumes_within(scope)
             .try_for_each(|volume| self.unused(volume))?;

@@ -43,6 +43,9 @@ pub struct Policy {
     pub max_vram_mib_per_job: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_gpus_per_job: Option<u32>,
+    /// How many tasks of one job there are at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_parallel_tasks: Option<u32>,
     /// What jobs reach outside their tenant's own network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub egress: Option<Egress>,
@@ -127,6 +130,12 @@ impl Policy {
                 format!("a job gives way at most {hourly_max} times an hour"),
             ));
         }
+        if self.max_parallel_tasks == Some(0) {
+            return Err(Refusal::invalid(
+                "/max_parallel_tasks",
+                "no tasks at once would allow no rendering; leave the kind out of `kinds` instead",
+            ));
+        }
         if self.max_egress_mbit == Some(0) {
             return Err(Refusal::invalid(
                 "/max_egress_mbit",
@@ -207,6 +216,16 @@ impl Policy {
             return Some((
                 "/demand/gpus",
                 format!("{} GPUs are above the {max} allowed per job", demand.gpus_total()),
+            ));
+        }
+        if let (Some(max), Some(asked)) = (
+            self.max_parallel_tasks,
+            spec.tasks.as_ref().and_then(|cut| cut.parallel),
+        ) && asked > max
+        {
+            return Some((
+                "/tasks/parallel",
+                format!("{asked} tasks at once are above the {max} allowed per job"),
             ));
         }
         None

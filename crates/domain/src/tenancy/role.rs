@@ -62,10 +62,12 @@ words! {
         JobAttach "job_attach",
         JobExec "job_exec",
         JobPort "job_port",
+        ServiceUse "service_use",
         CostRead "cost_read",
         EventRead "event_read",
         SecretWrite "secret_write",
         VolumeManage "volume_manage",
+        BookingManage "booking_manage",
         NodeRead "node_read",
         NodeManage "node_manage",
         PriceSet "price_set",
@@ -124,6 +126,7 @@ pub fn permitted_to_self(action: Action) -> bool {
             | Action::JobAttach
             | Action::JobExec
             | Action::JobPort
+            | Action::ServiceUse
             | Action::CostRead
             | Action::SecretWrite
     )

@@ -127,14 +127,18 @@ impl Derivation {
     }
 
     fn fill_time(&mut self, spec: &mut JobSpec) {
-        let Some(run_ms) = self.run_ms else { return };
+        // Of a job of tasks the run time is that of each.
+        let Some(run_ms) = self.run_ms.map(|run_ms| spec.share_of_task(run_ms)) else {
+            return;
+        };
         let expected_s = run_ms.div_ceil(1000);
         if spec.run_time_s == DEFAULT_RUN_TIME_S {
             let longest_ms = run_ms.saturating_mul(LONGER_PERCENT) / 100 + BEGIN_MS;
             spec.run_time_s = longest_ms.div_ceil(1000).min(MAX_RUN_TIME_S);
         } else if spec.run_time_s < expected_s {
+            let it = if spec.tasks.is_some() { "each task" } else { "it" };
             self.differs.push(format!(
-                "it ends after {} s, and is expected to run for {expected_s} s",
+                "{it} ends after {} s, and is expected to run for {expected_s} s",
                 spec.run_time_s
             ));
         }

@@ -93,6 +93,28 @@ impl Frames {
         self.0[0].first
     }
 
+    /// The frame with the highest number.
+    pub fn last(&self) -> u32 {
+        self.0[self.0.len() - 1].last
+    }
+
+    /// From one frame to the next, in the first range.
+    pub fn step(&self) -> u32 {
+        self.0[0].step
+    }
+
+    /// How many frames there are from the `from`-th on, counted from 0, to the end of the range it is in.
+    pub fn left_in_range(&self, from: u64) -> u64 {
+        let mut before = 0;
+        for range in &self.0 {
+            before += u64::from(range.count());
+            if from < before {
+                return before - from;
+            }
+        }
+        0
+    }
+
     /// All frames, upwards.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         let frames = |range: &Range| {

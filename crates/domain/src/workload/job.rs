@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::derive::Derivation;
 use super::member::{Member, MemberEnd};
 use super::spec::JobSpec;
+use super::task::Tasks;
 use super::usage::Usage;
 use crate::audit::JobAudit;
 use crate::forecast::history::Signature;
@@ -114,9 +115,19 @@ pub enum Outcome {
     GaveUp {
         attempts: u32,
     },
+    /// Some of its pieces failed as often as they may be tried; the rest is done, unless it was to end with the first.
+    TasksFailed {
+        /// By their numbers.
+        pieces: String,
+        count: u64,
+    },
 }
 
 impl Outcome {
+    pub fn is_success(&self) -> bool {
+        matches!(self, Outcome::Succeeded)
+    }
+
     pub fn as_str(&self) -> &'static str {
         match self {
             Outcome::Succeeded => "succeeded",
@@ -126,6 +137,7 @@ impl Outcome {
             Outcome::TimedOut => "timed_out",
             Outcome::OverLimit => "over_limit",
             Outcome::GaveUp { .. } => "gave_up",
+            Outcome::TasksFailed { .. } => "tasks_failed",
         }
     }
 }
@@ -215,6 +227,9 @@ pub struct Job {
     pub alike: Option<Signature>,
     #[serde(default, skip_serializing_if = "Evictions::is_none")]
     pub evictions: Evictions,
+    /// Its tasks, where it is done in tasks: it then has no members, and what it ran and was charged is theirs together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<Box<Tasks>>,
 }
 
 impl Job {
@@ -253,6 +268,21 @@ impl Job {
         failed.is_some_and(|member| matches!(member.end, Some(MemberEnd::Lost { .. })))
     }
 
+    /// Done in tasks, which have what it needs.
+    pub fn is_parent(&self) -> bool {
+        self.tasks.is_some()
+    }
+
+    /// The job it is a task of.
+    pub fn parent(&self) -> Option<JobId> {
+        self.spec.task.as_ref().map(|task| task.of)
+    }
+
+    /// It is being stopped for good, and not only to give way.
+    pub fn is_leaving(&self) -> bool {
+        self.phase == Phase::Stopping && self.stop != Some(StopReason::Evicted)
+    }
+
     /// Several members, all or nothing.
     pub fn is_gang(&self) -> bool {
         self.spec.demand.nodes > 1
@@ -285,4 +315,7 @@ pub struct DoneJob {
     /// The members of its last attempt, where it had several; the two above are of the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
+    /// What became of its pieces, where it was done in tasks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<Box<Tasks>>,
 }

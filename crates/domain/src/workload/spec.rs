@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Workload;
 use super::image::ImageName;
+use super::service::{self, Service};
+use super::task::Task;
+use super::task::cut::{self, Cut};
+use crate::id::BookingId;
 use crate::kind::Counted;
 use crate::meter::{Amounts, Meter, Of, Resource};
 use crate::name;
@@ -271,9 +275,23 @@ pub struct JobSpec {
     /// It saves its state when it is told to end, and may be started anew elsewhere so that another job fits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restartable: bool,
+    /// It runs in windows of this booking, on what is held there, and nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+    pub booking: Option<BookingId>,
     /// When it ends for want of device memory, it is queued again with half as much more, as long as it has attempts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub grow: bool,
+    /// It answers requests, by as many replicas as they need. Its demand, run time, grace and attempts are each replica's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<Box<Service>>,
+    /// How its frames or segments are shared out; such a job is done in tasks unless it says otherwise. Its run time, grace
+    /// and attempts are each task's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<Cut>,
+    /// Which part of another job it is. Tenure says so, and nobody else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Box<Task>>,
 }
 
 fn default_run_time_s() -> u64 {
@@ -351,7 +369,11 @@ impl JobSpec {
             grace_s: default_grace_s(),
             max_attempts: default_max_attempts(),
             restartable: false,
+            booking: None,
             grow: false,
+            service: None,
+            tasks: None,
+            task: None,
         }
     }
 
@@ -437,6 +459,8 @@ impl JobSpec {
             return Err(Refusal::invalid("/max_attempts", "a job is tried 1 to 100 times"));
         }
         self.check_workload()?;
+        cut::check(self)?;
+        service::check(self)?;
         match (&self.sku, &self.workload) {
             (None, None) => self.demand.check(),
             _ => self.demand.check_open(),
@@ -502,10 +526,20 @@ impl JobSpec {
                 Resource::MemoryMib,
                 demand.memory_mib.saturating_mul(demand.nodes.into()),
             ),
-            (Resource::Jobs, 1),
+            // A job of tasks is one job, however many it has.
+            (Resource::Jobs, u64::from(self.task.is_none())),
         ];
+        self.metered(class, plain.into_iter())
+    }
+
+    /// What a job of tasks uses itself: it is one job, of its kind and its SKU, and of the class it names.
+    pub fn amounts_of_tasks(&self) -> Amounts {
+        self.metered(self.demand.class.as_deref(), [(Resource::Jobs, 1)].into_iter())
+    }
+
+    fn metered(&self, class: Option<&str>, plain: impl Iterator<Item = (Resource, u64)>) -> Amounts {
         let ofs = self.counted_as(class);
-        let counted = plain.into_iter().filter(|(_, amount)| *amount > 0);
+        let counted = plain.filter(|(_, amount)| *amount > 0);
         let rows = counted.flat_map(|(resource, amount)| {
             let ofs = ofs.iter().filter(move |of| of.counts(resource));
             let meters = ofs.cloned().map(move |of| Meter { resource, of });
@@ -529,8 +563,11 @@ impl JobSpec {
         Counted::groups(self.kind, billions)
     }
 
-    /// Frames it makes; none of most jobs.
+    /// Frames that are held for it; none of most jobs, and none of a task, whose job holds them.
     pub fn frames(&self) -> u64 {
+        if self.task.is_some() {
+            return 0;
+        }
         self.workload.as_deref().map_or(0, Workload::frames)
     }
 }

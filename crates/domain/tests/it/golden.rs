@@ -28,6 +28,7 @@ use tenure_domain::time::Period;
 use tenure_domain::workload::Workload;
 use tenure_domain::workload::job::{PauseReason, StopReason};
 use tenure_domain::workload::picture::Rendering;
+use tenure_domain::workload::service::{Replicas, Service, ServiceUse};
 use tenure_domain::workload::session::{SessionEnd, SessionKind};
 use tenure_domain::workload::spec::{Demand, Isolation, Kind, Priority, Sku};
 use tenure_domain::workload::usage::Usage;
@@ -206,6 +207,7 @@ fn everything() -> Vec<Event> {
         max_compute_permille: Some(500),
         max_vram_mib_per_job: Some(40_000),
         max_gpus_per_job: Some(1),
+        max_parallel_tasks: None,
         egress: None,
         max_egress_mbit: None,
         share_with: None,
@@ -621,6 +623,8 @@ fn everything() -> Vec<Event> {
     all.extend(made_room(slice(500, 8000)));
     all.extend(made_room(gang(2, slice(500, 8000))));
     all.extend(outgrown());
+    all.extend(served());
+    all.extend(crate::booking::life());
     // Of some events one of each shape: of one node and of a gang, with a workload and without.
     let mut first: BTreeMap<(&str, bool), Event> = BTreeMap::new();
     for event in all {
@@ -638,7 +642,7 @@ fn everything() -> Vec<Event> {
     first.into_values().collect()
 }
 
-/// A job that says what it is, and outgrows what that was taken to need.
+/// A job that says what it is, one of whose tasks outgrows what that was taken to need, and is then ended.
 fn outgrown() -> Vec<Event> {
     let mut world = World::new();
     let acme = world.tenant("acme");
@@ -671,10 +675,11 @@ fn outgrown() -> Vec<Event> {
     })));
     let spec = Arc::new(job);
     let submitted = world.by(ada, Wish::Submit { owner: ada, spec }).expect("taken");
-    let Event::JobSubmitted { job, .. } = submitted[0] else {
-        panic!("no job")
+    let Event::TaskSubmitted { job, .. } = submitted[1] else {
+        panic!("no task")
     };
     events.extend(submitted);
+    events.extend(world.schedule());
     let exited = Observation::Exited {
         exit_code: Some(1),
         signal: None,
@@ -687,7 +692,49 @@ fn outgrown() -> Vec<Event> {
         }),
     };
     events.extend(world.observe(job, exited).expect("it ended"));
+    events.extend(world.stop(job).expect("it waits"));
     events
+}
+
+/// A service with a replica that is of no use.
+fn served() -> Vec<Event> {
+    let mut world = World::new();
+    let acme = world.tenant("acme");
+    let ada = world.user(acme, "ada", Some(Role::Member));
+    world.node("alpha", inventory(16_000, 64_000, vec![]));
+    let mut job = spec("model", cpu(100), 3600);
+    job.service = Some(Box::new(Service {
+        ready: Some("/health".into()),
+        replicas: Replicas { min: 1, max: 4 },
+        ..Service::default()
+    }));
+    let job = world.submit(ada, job).expect("taken");
+    world.schedule();
+    let replica = world.state.jobs[&job].tasks.as_ref().expect("tasks").living[&0];
+    world.observe(replica, Observation::Running).expect("it runs");
+    let uses = vec![ServiceUse {
+        user: ada,
+        requests: 120,
+        lost: 1,
+        bytes_in: 24_000,
+        bytes_out: 480_000,
+    }];
+    let why = "it answered /health with 503".to_owned();
+    let wishes = [
+        Wish::Scale {
+            job,
+            replicas: Replicas { min: 0, max: 8 },
+        },
+        Wish::NoteServiceUse { job, uses },
+        Wish::FailReplica { replica, why },
+    ];
+    let events = wishes.into_iter().map(|wish| match wish {
+        wish @ Wish::Scale { .. } => world.by(ada, wish).expect("scaled"),
+        wish => world.system(wish).expect("noted"),
+    });
+    let named = ["ServiceScaled", "ServiceUsed", "ReplicaFailed"];
+    let events = events.flatten().filter(|event| named.contains(&event.kind()));
+    events.collect()
 }
 
 /// One job gives way to another, which is then not to start after all.

@@ -15,6 +15,7 @@ use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::job::{Job, Phase};
 use tenure_domain::workload::member::MemberPhase;
 use tenure_domain::workload::spec::Isolation;
+use tenure_domain::workload::task::AHEAD;
 use tenure_domain::{Event, State};
 
 pub fn check(state: &State) {
@@ -26,6 +27,149 @@ pub fn check(state: &State) {
     use_is_within_what_was_given(state);
     volumes_are_where_they_are_counted(state);
     promises_are_of_those_who_wait(state);
+    tasks_are_their_jobs(state);
+    nothing_is_booked_twice(state);
+}
+
+/// A service has no more replicas than it wants, but for those on their way out, and none of it ends but by a wish.
+fn replicas_are_as_wanted(parent: &Job, living: &[&Job]) {
+    let serving = parent.tasks.as_ref().and_then(|tasks| tasks.serving());
+    let serving = serving.expect("a service");
+    assert!(serving.wanted >= serving.replicas.min && serving.wanted <= serving.replicas.max);
+    if parent.stop.is_some() {
+        assert!(
+            !living.is_empty(),
+            "{} is stopping, and nothing is left of it",
+            parent.id
+        );
+    }
+    let fresh = living
+        .iter()
+        .filter(|task| task.phase == Phase::Queued && task.attempt == 1);
+    assert!(fresh.count() <= AHEAD, "{} floods the queue", parent.id);
+    let begun = living.iter().any(|task| task.phase != Phase::Queued);
+    assert!(
+        !begun || parent.admission.is_some(),
+        "{} is not admitted",
+        parent.id
+    );
+    let charged: i64 = living.iter().map(|task| task.charged.money.0).sum();
+    assert!(
+        parent.charged.money.0 >= charged,
+        "{}: what its replicas cost is its cost",
+        parent.id
+    );
+}
+
+/// Every piece of a job of tasks is in one place; its tasks know it and it knows them; few of them wait.
+fn tasks_are_their_jobs(state: &State) {
+    for job in state.jobs.values().filter(|job| job.parent().is_some()) {
+        let task = job.spec.task.as_ref().expect("a task");
+        let parent = state
+            .jobs
+            .get(&task.of)
+            .expect("a task's job lives as long as it does");
+        assert_eq!(parent.owner, job.owner);
+        let living = &parent.tasks.as_ref().expect("a job of tasks").living;
+        assert_eq!(living.get(&task.number), Some(&job.id), "{} is not known", job.id);
+    }
+    for parent in state.jobs.values() {
+        let Some(tasks) = &parent.tasks else { continue };
+        let living: Vec<&Job> = tasks.jobs(&state.jobs).collect();
+        assert_eq!(living.len(), tasks.living.len(), "{}: a task is gone", parent.id);
+        assert!(living.iter().all(|task| task.parent() == Some(parent.id)));
+        if tasks.serving().is_some() {
+            replicas_are_as_wanted(parent, &living);
+            continue;
+        }
+        let pieces = tasks.pieces();
+        let with_tasks = living.iter().filter_map(|task| task.spec.task.as_ref());
+        let with_tasks = with_tasks.map(|task| task.work.span());
+        let again = pieces.again.iter().map(|again| again.span);
+        let mut places: Vec<u64> = with_tasks
+            .chain(again)
+            .chain(pieces.done.iter())
+            .chain(pieces.failed.iter())
+            .flat_map(|span| span.first..span.end())
+            .chain(pieces.given..pieces.total)
+            .collect();
+        places.sort_unstable();
+        if parent.stop.is_none() {
+            let all: Vec<u64> = (0..pieces.total).collect();
+            assert_eq!(places, all, "{}: a piece is lost, or there twice", parent.id);
+            let left = !tasks.living.is_empty() || !tasks.is_given_out();
+            assert!(left, "{} has nothing to do and has not ended", parent.id);
+        } else {
+            assert!(
+                !living.is_empty(),
+                "{} is stopping, and nothing is left of it",
+                parent.id
+            );
+            places.dedup();
+            assert!(places.len() as u64 <= pieces.total);
+        }
+        let cut = parent.spec.tasks.expect("it says how it is cut");
+        assert!(
+            living.len() <= cut.parallel() as usize,
+            "{}: too many tasks",
+            parent.id
+        );
+        let fresh = |task: &&&Job| task.phase == Phase::Queued && task.attempt == 1;
+        assert!(
+            living.iter().filter(fresh).count() <= AHEAD,
+            "{} floods the queue",
+            parent.id
+        );
+        let begun = living.iter().any(|task| task.phase != Phase::Queued);
+        assert!(
+            !begun || parent.admission.is_some(),
+            "{} is not admitted",
+            parent.id
+        );
+        let charged: i64 = living.iter().map(|task| task.charged.money.0).sum();
+        assert!(
+            parent.charged.money.0 >= charged + pieces.done_micros,
+            "{}: what its tasks cost is its cost",
+            parent.id
+        );
+        if let Some(admission) = &parent.admission {
+            let frames = parent.spec.frames();
+            let made = if frames > 0 { pieces.done.count() } else { 0 };
+            assert_eq!(admission.hold.left.frames, frames - made, "{}: frames", parent.id);
+            assert_eq!(admission.hold.left.money.0, 0);
+        }
+    }
+}
+
+/// What is derived from windows is what they say, and no GPU is two windows' at once.
+fn nothing_is_booked_twice(state: &State) {
+    let mut live = BTreeSet::new();
+    for booking in state.bookings.iter() {
+        assert!(state.tree.get(booking.scope).is_some() && booking.scope != ScopeId::Platform);
+        assert_eq!(
+            booking.account,
+            state.account_of(booking.scope),
+            "a booking's tenant pays for it"
+        );
+        assert!(
+            !booking.windows.is_empty() || booking.more,
+            "what has no window is over"
+        );
+        for window in &booking.windows {
+            assert!(window.start < window.end && !window.seats.is_empty());
+            for gpu in window.gpus.iter().filter(|_| window.is_open()) {
+                assert!(live.insert(*gpu), "{gpu:?} is in two windows");
+            }
+        }
+    }
+    if state.bookings.is_empty() {
+        return;
+    }
+    let text = serde_json::to_string(&state.bookings).expect("bookings encode");
+    let mut again = state.clone();
+    again.bookings = serde_json::from_str(&text).expect("bookings decode");
+    again.rebuild_indexes();
+    assert_eq!(again.bookings, state.bookings, "indexes are what the windows say");
 }
 
 /// Every promise is of one queued job, on a known node, and who runs is known by tenant and priority.
@@ -45,7 +189,8 @@ fn promises_are_of_those_who_wait(state: &State) {
         assert_eq!(promise.evicts(), promise.admission.is_some());
     }
     let mut running: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-    for job in state.jobs.values().filter(|job| job.phase == Phase::Running) {
+    let runs = |job: &&Job| job.phase == Phase::Running && !job.is_parent();
+    for job in state.jobs.values().filter(runs) {
         let tenant = state.tree.tenant_of(ScopeId::User(job.owner));
         running
             .entry((tenant, job.spec.priority))
@@ -168,6 +313,17 @@ fn scopes_count_what_is_below(state: &State) {
             }
         }
     }
+    for booking in state.bookings.iter() {
+        let mut next = Some(booking.scope);
+        while let Some(scope) = next {
+            for of in booking.counted_as() {
+                let sum = held.entry((scope, of)).or_default();
+                sum.money.0 += booking.held().money.0;
+                sum.gpu_ms += booking.held().gpu_ms;
+            }
+            next = state.tree.get(scope).expect("a living scope").parent;
+        }
+    }
     for volume in state.volumes.iter().filter(|volume| !volume.removed) {
         let mut next = Some(volume.scope);
         while let Some(scope) = next {
@@ -220,6 +376,9 @@ fn money_adds_up(state: &State) {
             );
             *held.entry(admission.hold.account).or_default() += admission.hold.left.money.0;
         }
+    }
+    for booking in state.bookings.iter() {
+        *held.entry(booking.account).or_default() += booking.held().money.0;
     }
     for (account, balance) in state.accounts.iter() {
         assert_eq!(
@@ -349,6 +508,9 @@ fn devices_are_given_once(state: &State) {
 }
 
 fn waits(job: &Job) -> bool {
+    if job.is_parent() {
+        return false;
+    }
     job.phase == Phase::Queued || (job.phase == Phase::Paused && job.pause.is_none())
 }
 
@@ -377,6 +539,10 @@ fn jobs_are_where_their_phase_says(state: &State) {
                 (number, member, allocation.expect("a living allocation"))
             })
             .collect();
+        if job.is_parent() {
+            assert!(job.members.is_empty(), "{id}: its tasks have what it needs");
+            continue;
+        }
         let (queued, paused) = (
             job.phase == Phase::Queued,
             living.iter().any(|(.., allocation)| allocation.paused),

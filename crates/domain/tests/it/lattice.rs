@@ -247,6 +247,7 @@ fn effective_is_roles_above_and_oneself() {
             Action::JobAttach,
             Action::JobExec,
             Action::JobPort,
+            Action::ServiceUse,
             Action::CostRead,
             Action::SecretWrite,
         ]
@@ -596,6 +597,11 @@ fn a_node_speaks_for_itself_alone() {
         Wish::Schedule { job: JobId(1) },
         Wish::Promise { job: JobId(1) },
         Wish::Withdraw,
+        Wish::AdvanceBookings { zones: |_| None },
+        Wish::ResolveBookings {
+            zones: |_| None,
+            edition: "2026a",
+        },
         Wish::CountRefusals { counts: vec![] },
         Wish::GrantRole {
             scope: ScopeId::Platform,
@@ -638,6 +644,11 @@ fn a_node_speaks_for_itself_alone() {
         Wish::Schedule { job: JobId(1) },
         Wish::Promise { job: JobId(1) },
         Wish::Withdraw,
+        Wish::AdvanceBookings { zones: |_| None },
+        Wish::ResolveBookings {
+            zones: |_| None,
+            edition: "2026a",
+        },
         Wish::CountRefusals { counts: vec![] },
     ] {
         assert!(world.by(owner, wish.clone()).is_err(), "{wish:?}");

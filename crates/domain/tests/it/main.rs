@@ -2,6 +2,7 @@
 
 mod audit;
 mod bad_input;
+mod booking;
 mod chance;
 mod estimate;
 mod evict;
@@ -18,9 +19,11 @@ mod property;
 mod purity;
 mod receipt;
 mod scenario;
+mod service;
 mod session;
 mod share;
 mod story;
+mod task;
 mod usage;
 mod volume;
 mod workload;

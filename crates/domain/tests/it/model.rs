@@ -13,6 +13,7 @@ use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::tenancy::share::Share;
 use tenure_domain::time::Period;
 use tenure_domain::workload::spec::{Isolation, JobSpec, Kind};
+use tenure_domain::workload::task::Tasks;
 use tenure_domain::{Event, State, Time};
 
 struct Place {
@@ -34,6 +35,8 @@ struct Work {
     owner: UserId,
     spec: JobSpec,
     volumes: Vec<VolumeId>,
+    /// Done in tasks, which are works of their own.
+    parent: bool,
     /// What it uses by meter, the groups it counts in, and what is left of its hold.
     running: Option<Running>,
     /// What each living member has.
@@ -147,7 +150,7 @@ fn uses(spec: &JobSpec, class: Option<&str>, vram: u64) -> Vec<(String, u64)> {
         ("vram_mib", vram),
         ("cpu_milli", members * u64::from(demand.cpu_milli)),
         ("memory_mib", members * demand.memory_mib),
-        ("jobs", 1),
+        ("jobs", u64::from(spec.task.is_none())),
     ];
     let mut all = Vec::new();
     for group in groups(spec, class) {
@@ -166,6 +169,13 @@ fn uses(spec: &JobSpec, class: Option<&str>, vram: u64) -> Vec<(String, u64)> {
         }
     }
     all.sort();
+    all
+}
+
+/// What a job of tasks uses itself: that it is one.
+fn uses_of_parent(spec: &JobSpec) -> Vec<(String, u64)> {
+    let mut all = uses(spec, spec.demand.class.as_deref(), 0);
+    all.retain(|(name, _)| name == "jobs" || name.starts_with("jobs@"));
     all
 }
 
@@ -294,6 +304,31 @@ impl Model {
         now: Time,
     ) -> Option<String> {
         let (asked, cost) = (uses(spec, class, vram), self.cost(spec, class, vram));
+        self.forbids_that(owner, spec, class, &asked, cost, now)
+    }
+
+    /// Whether the job of a task may not begin, where none of its tasks has.
+    fn forbids_parent(&self, work: &Work, now: Time) -> bool {
+        let of = work.spec.task.as_ref().map(|task| task.of);
+        let parent = self.works.iter().find(|work| Some(work.id) == of);
+        parent.is_some_and(|parent| {
+            let asked = uses_of_parent(&parent.spec);
+            parent.running.is_none()
+                && self
+                    .forbids_that(parent.owner, &parent.spec, None, &asked, (0, 0), now)
+                    .is_some()
+        })
+    }
+
+    fn forbids_that(
+        &self,
+        owner: UserId,
+        spec: &JobSpec,
+        class: Option<&str>,
+        asked: &[(String, u64)],
+        cost: (i128, u128),
+        now: Time,
+    ) -> Option<String> {
         for id in self.up(ScopeId::User(owner)) {
             let (place, below) = (self.place(id), self.below(id));
             if place.suspended {
@@ -415,6 +450,9 @@ impl Model {
         // Where others leave for a job, quota and money are kept for it as well as the room.
         let evicts = |kept: &Promise| kept.job != work.id && !kept.victims.is_empty();
         if self.promises.iter().any(evicts) {
+            return false;
+        }
+        if self.forbids_parent(work, now) {
             return false;
         }
         if demand.gpus == 0 {
@@ -700,6 +738,7 @@ impl Model {
                 ..
             } => {
                 self.works.push(Work {
+                    parent: Tasks::of(spec).is_some(),
                     volumes: volumes.clone(),
                     id: *job,
                     owner: *owner,
@@ -708,6 +747,38 @@ impl Model {
                     given: vec![],
                     resuming: false,
                 });
+            }
+            Event::TaskSubmitted { job, task } => {
+                let parent = self.works.iter().find(|work| work.id == task.of);
+                let parent = parent.expect("a task is of a known job");
+                assert!(parent.parent);
+                let work = Work {
+                    parent: false,
+                    volumes: parent.volumes.clone(),
+                    id: *job,
+                    owner: parent.owner,
+                    spec: parent.spec.of_task(task),
+                    running: None,
+                    given: vec![],
+                    resuming: false,
+                };
+                self.works.push(work);
+            }
+            Event::JobAdmitted { job, admission } if self.work(*job).parent => {
+                let work = self.works.iter().find(|work| work.id == *job);
+                let work = work.expect("a known job");
+                let asked = uses_of_parent(&work.spec);
+                let forbidden = self.forbids_that(work.owner, &work.spec, None, &asked, (0, 0), now);
+                assert_eq!(forbidden, None, "{job} was admitted against a limit");
+                let mut told: Vec<(String, u64)> = admission
+                    .amounts
+                    .iter()
+                    .map(|(meter, n)| (meter.to_string(), n))
+                    .collect();
+                told.sort();
+                assert_eq!(told, asked, "{job} is one job");
+                let in_groups = groups(&work.spec, work.spec.demand.class.as_deref());
+                self.work(*job).running = Some((asked, in_groups, 0, 0));
             }
             Event::JobAdmitted { job, admission } => {
                 self.promises.retain(|kept| kept.job != *job);
@@ -1081,8 +1152,9 @@ impl Model {
         held_back: impl Fn(&JobSpec) -> bool,
         why: impl Fn(JobId) -> String,
     ) {
-        let waiting =
-            |work: &&Work| work.running.is_none() && work.given.is_empty() && !held_back(&work.spec);
+        let waiting = |work: &&Work| {
+            work.running.is_none() && work.given.is_empty() && !work.parent && !held_back(&work.spec)
+        };
         for work in self.works.iter().filter(waiting) {
             assert!(
                 !self.could_start(work, now),

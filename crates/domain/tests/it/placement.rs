@@ -136,6 +136,43 @@ fn a_pass_asks_the_first_of_a_line_for_all() {
 }
 
 #[test]
+fn jobs_that_lack_quota_do_not_keep_others_from_being_promised_room() {
+    let (mut world, acme, ada) = setting();
+    let brio = world.tenant("brio");
+    let bob = world.user(brio, "bob", Some(Role::Member));
+    let card = gpu("card", "A10", 24_000, &GUARDED);
+    world.node("alpha", inventory(64_000, 64_000, vec![card]));
+    world.quota(acme, &[("cpu_milli", 1000)]);
+    let mut high = |cpu_milli| {
+        let mut job = spec("high", cpu(cpu_milli), 60);
+        job.priority = Priority::High;
+        world.submit(ada, job).expect("taken")
+    };
+    high(900);
+    let lacking: Vec<_> = (200..240).map(high).collect();
+    let runs = world.submit(bob, spec("runs", whole(1), 3600)).expect("taken");
+    world.observe(runs, Observation::Running).expect("runs");
+    let waits = world.submit(bob, spec("waits", whole(1), 600)).expect("taken");
+    let mut walk = Walk::begin(&world.state, world.now);
+    let mut promised = Vec::new();
+    loop {
+        match walk.next(&world.state) {
+            Turn::Over => break,
+            Turn::Promise(job) => promised.push(job),
+            Turn::Looks | Turn::Withdraw => {}
+            Turn::Try(job) => {
+                if let Err(refusal) = world.system(Wish::Schedule { job }) {
+                    walk.refused(&world.state, &refusal);
+                }
+            }
+        }
+    }
+    let for_quota = promised.iter().filter(|job| lacking.contains(job)).count();
+    assert_eq!(for_quota, 32, "no more than some");
+    assert!(promised.contains(&waits), "{promised:?}");
+}
+
+#[test]
 fn a_device_is_on_one_node_only() {
     let (mut world, _, ada) = setting();
     let card = || gpu("card", "A10", 24_000, &GUARDED);

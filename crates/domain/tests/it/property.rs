@@ -26,6 +26,7 @@ use tenure_domain::workload::Workload;
 use tenure_domain::workload::job::{PauseReason, Phase, StopReason};
 use tenure_domain::workload::picture::Rendering;
 use tenure_domain::workload::spec::{Demand, Isolation, JobSpec, Kind, Priority, Sku};
+use tenure_domain::workload::task::cut::Cut;
 use tenure_domain::workload::usage::Usage;
 use tenure_domain::{Actor, Event, Refusal, Wish};
 
@@ -312,6 +313,19 @@ impl Run {
                 each_ms: None,
                 vram_mib: None,
             })));
+            job.tasks = Some(match chance.below(4) {
+                0 => Cut {
+                    whole: true,
+                    ..Cut::default()
+                },
+                _ => Cut {
+                    parallel: chance.of(&[None, Some(1), Some(3)]),
+                    per_task: chance.of(&[None, Some(4), Some(50)]),
+                    tries: chance.of(&[None, Some(1), Some(2)]),
+                    fail_fast: chance.one_in(5),
+                    whole: false,
+                },
+            });
         }
         (job.grace_s, job.max_attempts) = (chance.below(20) as u32, 1 + chance.below(4) as u32);
         if chance.one_in(50) {
@@ -404,6 +418,7 @@ impl Run {
                 Resource::CpuMilli => chance.below(8000),
                 Resource::MemoryMib => chance.below(8000),
                 Resource::VolumeMib => chance.below(4000),
+                Resource::BookedMilli => chance.below(4000),
             };
             quota.set(Meter { resource, of }, limit);
         }
@@ -453,6 +468,7 @@ impl Run {
             share_guarded: chance.one_in(2).then(|| chance.one_in(2)),
             max_run_time_s: chance.one_in(6).then_some(100_000),
             max_vram_mib_per_job: chance.one_in(6).then(|| 20_000 + chance.below(80_000)),
+            max_parallel_tasks: chance.one_in(6).then_some(2),
             max_gpus_per_job: chance.one_in(6).then_some(1),
             ..Policy::default()
         }
@@ -759,7 +775,15 @@ impl Run {
             }
             let Some(wish) = turn.wish() else { continue };
             match self.try_act(Actor::System, wish) {
-                Ok(events) => freed |= events.iter().any(|event| event.kind() == "PromiseWithdrawn"),
+                Ok(events) => {
+                    freed |= events.iter().any(|event| event.kind() == "PromiseWithdrawn");
+                    for event in &events {
+                        if let Event::TaskSubmitted { job, .. } = event {
+                            let state = &self.world.state;
+                            freed |= !walk.joined(state, &state.jobs[job]);
+                        }
+                    }
+                }
                 Err(refusal) => walk.refused(&self.world.state, &refusal),
             }
         }
@@ -910,6 +934,14 @@ fn wish_name(wish: &Wish) -> &'static str {
         Wish::Schedule { .. } => "schedule",
         Wish::Promise { .. } => "promise",
         Wish::Withdraw => "withdraw",
+        Wish::SetBookingTerms { .. } => "booking_terms",
+        Wish::Book { .. } => "book",
+        Wish::EditBooking { .. } => "edit_booking",
+        Wish::ExtendBooking { .. } => "extend_booking",
+        Wish::TransferBooking { .. } => "transfer_booking",
+        Wish::CancelBooking { .. } => "cancel_booking",
+        Wish::AdvanceBookings { .. } => "advance_bookings",
+        Wish::ResolveBookings { .. } => "resolve_bookings",
         Wish::Observe { .. } => "observe",
         Wish::Meter { .. } => "meter",
         Wish::Stop { .. } => "stop",

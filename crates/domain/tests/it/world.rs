@@ -74,6 +74,9 @@ pub fn spec(name: &str, demand: Demand, run_time_s: u64) -> JobSpec {
         name: name.into(),
         workload: None,
         grow: false,
+        service: None,
+        tasks: None,
+        task: None,
         kind: Default::default(),
         priority: Default::default(),
         command: vec!["/bin/true".into()],
@@ -91,6 +94,7 @@ pub fn spec(name: &str, demand: Demand, run_time_s: u64) -> JobSpec {
         grace_s: 0,
         max_attempts: 3,
         restartable: false,
+        booking: None,
     }
 }
 
@@ -386,7 +390,14 @@ impl World {
             }
             let Some(wish) = turn.wish() else { continue };
             match self.system(wish) {
-                Ok(events) => all.extend(events),
+                Ok(events) => {
+                    for event in &events {
+                        if let Event::TaskSubmitted { job, .. } = event {
+                            walk.joined(&self.state, &self.state.jobs[job]);
+                        }
+                    }
+                    all.extend(events);
+                }
                 Err(refusal) => walk.refused(&self.state, &refusal),
             }
             if until_one_starts && !all.is_empty() {

@@ -174,10 +174,14 @@ impl Writer {
             if frees_or_allows(&event) {
                 self.start_pass();
             }
-            if let (Event::JobSubmitted { job, .. }, Some(pass)) = (&event, &mut self.pass)
-                && let Some(job) = self.state.jobs.get(job)
+            if let Event::JobSubmitted { job, .. } | Event::TaskSubmitted { job, .. } = &event
+                && let (Some(pass), Some(job)) = (&mut self.pass, self.state.jobs.get(job))
+                && self.state.queue.contains(job)
             {
                 pass.again |= !pass.walk.joined(&self.state, job);
+            }
+            if self.pass.is_none() && comes_to_wait(&event) {
+                self.start_pass();
             }
             let event = Arc::new(event);
             self.batch.events.push(PendingEvent {
@@ -239,6 +243,11 @@ impl Writer {
     }
 }
 
+/// Whether a job waits after this that nobody has asked about.
+fn comes_to_wait(event: &Event) -> bool {
+    matches!(event, Event::TaskSubmitted { .. } | Event::JobWanted { .. })
+}
+
 /// Whether an event may let a waiting job start.
 fn frees_or_allows(event: &Event) -> bool {
     matches!(
@@ -260,18 +269,30 @@ fn frees_or_allows(event: &Event) -> bool {
             | Event::NodeUncordoned { .. }
             | Event::NodeLabelled { .. }
             | Event::GpuReleased { .. }
+            | Event::WindowOpened { .. }
+            | Event::WindowRestored { .. }
+            | Event::WindowClosed { .. }
+            | Event::BookingChanged { .. }
+            | Event::BookingEnded { .. }
     )
 }
 
 fn history_row(retired: &Retired) -> HistoryRow {
     match retired {
-        Retired::Job { scope, job } => HistoryRow {
-            kind: "job".into(),
-            id: job.id.to_string(),
-            scope: scope.clone(),
-            at_ms: job.ended.0,
-            body: json(job),
-        },
+        Retired::Job { scope, job } => {
+            // Tasks are found by their job, and what it cost has their cost in it.
+            let (kind, scope) = match &job.spec.task {
+                Some(task) => ("task", task.of.to_string()),
+                None => ("job", scope.clone()),
+            };
+            HistoryRow {
+                kind: kind.into(),
+                id: job.id.to_string(),
+                scope,
+                at_ms: job.ended.0,
+                body: json(job),
+            }
+        }
         Retired::Scope { path, closed, scope } => HistoryRow {
             kind: "scope".into(),
             id: scope.id.to_string(),

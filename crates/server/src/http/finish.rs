@@ -19,6 +19,10 @@ use crate::openapi::Operation;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// Marks an answer that is somebody else's and only passes through: its status and body stay as they are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Relayed;
+
 /// What is learnt of a request on its way in, for its way out.
 pub(crate) struct Notes {
     pub request_id: String,
@@ -60,6 +64,9 @@ fn request_id() -> String {
 /// The problem an answer carries; one is made for answers of others that bring none.
 fn problem_of(response: &mut Response) -> Option<Box<Problem>> {
     let status = response.status();
+    if response.extensions().get::<Relayed>().is_some() {
+        return None;
+    }
     if let Some(problem) = response.extensions_mut().remove::<Box<Problem>>() {
         return Some(problem);
     }

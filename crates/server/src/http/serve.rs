@@ -21,6 +21,7 @@ use tower::ServiceExt;
 
 use super::App;
 use crate::audit::Audit;
+use crate::service::Services;
 
 const HEADERS: Duration = Duration::from_secs(10);
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -44,8 +45,14 @@ pub async fn serve(
     let audit = Arc::new(Audit::default());
     let controller = app.controller.clone();
     let counting = tokio::spawn(audit.clone().run(controller.clone(), stop.clone()));
+    let services = Arc::new(Services::new(
+        controller.clone(),
+        app.engine.clone(),
+        app.readings.clone(),
+    ));
+    let serving = tokio::spawn(services.clone().run(stop.clone()));
     let slots = Arc::new(Semaphore::new(app.options.max_connections));
-    let router = super::router(app, audit.clone(), stop.clone());
+    let router = super::router(app, audit.clone(), services, stop.clone());
     let acceptor = tls.map(TlsAcceptor::from);
     let graceful = GracefulShutdown::new();
     loop {
@@ -77,6 +84,7 @@ pub async fn serve(
         tracing::info!("some connections did not end in time");
     }
     let _ = counting.await;
+    let _ = serving.await;
     audit.flush(&controller).await;
 }
 

@@ -1,4 +1,4 @@
-//! What a member is told of the others, in its environment.
+//! What a member is told of the others and of its task, in its environment.
 //!
 //! Members on one node share their tenant's network there, and reach one another at its loopback; between nodes no
 //! job reaches another (decision 8), so an address to meet at is given only to members that are all on one node.
@@ -6,6 +6,7 @@
 use tenure_domain::State;
 use tenure_domain::schedule::allocation::Allocation;
 use tenure_domain::workload::job::Job;
+use tenure_domain::workload::task::words;
 
 /// Where members of one node meet unless the job says otherwise. A tenant's jobs share its ports on a node, so each
 /// job has a number of its own among these, below those that the kernel gives out.
@@ -24,6 +25,9 @@ pub fn environment(state: &State, job: &Job, allocation: &Allocation) -> Vec<(St
     say("TENURE_MEMBER", allocation.member.to_string());
     say("TENURE_MEMBERS", job.members.len().to_string());
     say("TENURE_PEERS", peers.join(","));
+    for (name, value) in words::variables(&job.spec) {
+        say(name, value);
+    }
     let together = job.members.iter().all(|member| member.node == allocation.node);
     if job.is_gang() && together {
         let port = MEET_PORTS.start + job.id.0 % (MEET_PORTS.end - MEET_PORTS.start);

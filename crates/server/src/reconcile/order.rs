@@ -6,6 +6,7 @@ use tenure_domain::State;
 use tenure_domain::id::{AllocationId, SecretId};
 use tenure_domain::tenancy::policy::Network;
 use tenure_domain::tenancy::scope::ScopeId;
+use tenure_domain::workload::task::words;
 
 use super::member;
 use crate::controller::Controller;
@@ -85,7 +86,7 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
         name: spec.name.clone(),
         tenant: tenant(&state, id),
         attempt: allocation.attempt,
-        command: spec.command.clone(),
+        command: words::command(spec).into_owned(),
         env: member::environment(&state, job, allocation),
         secrets: Vec::new(),
         workdir: spec.workdir.clone(),

@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use tenure_api::v1::cost::{CostLine, CostQuery, CostView};
+use tenure_api::v1::cost::{CostLine, CostQuery, CostView, PieceCost};
 use tenure_api::v1::time::Moment;
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::time::Period;
 use tenure_domain::workload::job::{DoneJob, Phase};
+use tenure_domain::workload::spec::JobSpec;
+use tenure_domain::workload::task::Tasks;
+use tenure_domain::workload::task::progress::one;
 use tenure_domain::{State as Platform, Time};
 use tenure_journal::HistoryRow;
 
@@ -116,6 +119,10 @@ fn add_live(state: &Platform, scope: ScopeId, view: &mut CostView) {
             .as_ref()
             .map_or(0, |admission| admission.hold.left.money.0);
         view.held_micros = view.held_micros.saturating_add(held);
+        // Its job has its cost.
+        if job.parent().is_some() {
+            continue;
+        }
         let line = CostLine {
             job: job.id,
             name: job.spec.name.clone(),
@@ -124,9 +131,24 @@ fn add_live(state: &Platform, scope: ScopeId, view: &mut CostView) {
             ran_ms: job.ran_ms,
             gpu_ms: job.charged.gpu_ms,
             charged_micros: job.charged.money.0,
+            pieces: pieces(&job.spec, job.tasks.as_deref(), job.charged.money.0),
         };
         add(view, &mut gpu_ms, line);
     }
+}
+
+/// What each piece of a job of tasks cost, whatever that took.
+fn pieces(spec: &JobSpec, tasks: Option<&Tasks>, charged_micros: i64) -> Option<PieceCost> {
+    let done = tasks
+        .filter(|tasks| tasks.serving().is_none())?
+        .pieces()
+        .done
+        .count();
+    Some(PieceCost {
+        piece: one(spec).into(),
+        done,
+        each_micros: charged_micros.checked_div(i64::try_from(done).ok()?)?,
+    })
 }
 
 /// Adds every job of the span, last ended first, page by page.
@@ -168,5 +190,6 @@ fn line_of(shared: &Shared, row: &HistoryRow) -> Answer<CostLine> {
         ran_ms: job.ran_ms,
         gpu_ms: job.charged.gpu_ms,
         charged_micros: job.charged.money.0,
+        pieces: pieces(&job.spec, job.tasks.as_deref(), job.charged.money.0),
     })
 }

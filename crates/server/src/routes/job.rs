@@ -8,6 +8,7 @@ pub mod pause;
 pub mod plan;
 pub mod resize;
 pub mod session;
+pub mod task;
 pub(super) mod view;
 
 use std::sync::Arc;
@@ -35,6 +36,7 @@ use crate::http::path::Segments;
 use crate::http::query::Query;
 use crate::idempotency::{RepeatKey, create};
 use crate::openapi::{ChangeProblems, ReadProblems};
+use crate::service;
 
 /// A job wherever it is.
 pub(super) enum Found {
@@ -43,6 +45,14 @@ pub(super) enum Found {
 }
 
 impl Found {
+    /// Done in tasks.
+    pub fn is_parent(&self) -> bool {
+        match self {
+            Found::Live(job) => job.tasks.is_some(),
+            Found::Done { job, .. } => job.tasks.is_some(),
+        }
+    }
+
     pub fn view(&self, state: &Platform) -> JobView {
         match self {
             Found::Live(job) => view::live(state, job),
@@ -66,20 +76,37 @@ pub(super) async fn find(shared: &Shared, caller: &Caller, id: JobId, action: Ac
         // A foreign job takes the same way as one that never was.
         _ => {}
     }
-    let row = shared
-        .app
-        .controller
-        .reader()
-        .history_get("job", &id.to_string())
-        .await?
-        .ok_or_else(Fail::not_found)?;
-    let job: DoneJob = serde_json::from_str(&row.body).map_err(|error| Fail::internal(&error))?;
+    let (job, path) = ended(shared, id).await?.ok_or_else(Fail::not_found)?;
     let state = shared.app.controller.view().read();
-    past::may(caller, &state, action, ScopeId::User(job.owner), &row.scope)?;
+    past::may(caller, &state, action, ScopeId::User(job.owner), &path)?;
     Ok(Found::Done {
         job: Box::new(job),
-        path: row.scope,
+        path,
     })
+}
+
+/// A job that ended, and the path it stood at. A task stands where its job does.
+pub(super) async fn ended(shared: &Shared, id: JobId) -> Answer<Option<(DoneJob, String)>> {
+    let reader = shared.app.controller.reader();
+    let read = |body: &str| serde_json::from_str::<DoneJob>(body).map_err(|error| Fail::internal(&error));
+    if let Some(row) = reader.history_get("job", &id.to_string()).await? {
+        return Ok(Some((read(&row.body)?, row.scope)));
+    }
+    let Some(row) = reader.history_get("task", &id.to_string()).await? else {
+        return Ok(None);
+    };
+    let job = read(&row.body)?;
+    let live = {
+        let state = shared.app.controller.view().read();
+        let of = job.spec.task.as_ref().and_then(|task| state.jobs.get(&task.of));
+        of.map(|of| state.tree.path(ScopeId::User(of.owner)))
+    };
+    if let Some(path) = live {
+        return Ok(Some((job, path)));
+    }
+    // The row of a task names its job.
+    let of = reader.history_get("job", &row.scope).await?;
+    Ok(of.map(|of| (job, of.scope)))
 }
 
 /// A job by its id alone, right after the caller changed it.
@@ -87,15 +114,8 @@ pub(crate) async fn shown(shared: &Shared, id: JobId) -> Answer<JobView> {
     if let Some(view) = live_view(&shared.app.controller.view().read(), id) {
         return Ok(view);
     }
-    let row = shared
-        .app
-        .controller
-        .reader()
-        .history_get("job", &id.to_string())
-        .await?
-        .ok_or_else(Fail::not_found)?;
-    let job: DoneJob = serde_json::from_str(&row.body).map_err(|error| Fail::internal(&error))?;
-    Ok(view::done(&shared.app.controller.view().read(), &job, &row.scope))
+    let (job, path) = ended(shared, id).await?.ok_or_else(Fail::not_found)?;
+    Ok(view::done(&shared.app.controller.view().read(), &job, &path))
 }
 
 fn live_view(state: &Platform, id: JobId) -> Option<JobView> {
@@ -158,6 +178,10 @@ pub(crate) async fn job(
     let state = shared.app.controller.view().read();
     let mut view = found.view(&state);
     view.waiting = reason(&state, view.id, now()).map(Into::into);
+    view.service = match &found {
+        Found::Live(job) => service::view(&shared.services, &state, job).map(Box::new),
+        Found::Done { .. } => None,
+    };
     Ok(Json(view))
 }
 

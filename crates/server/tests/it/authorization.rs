@@ -6,6 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use reqwest::Method;
 use serde_json::{Value, json};
 
+use tenure_domain::Wish;
+use tenure_domain::schedule::fleet::{GpuFacts, Inventory};
+use tenure_domain::workload::spec::Isolation;
+use tenure_server::controller::now;
+
 use crate::world::{Reply, World, spec};
 
 const ROLES: [&str; 7] = [
@@ -35,10 +40,12 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
         "job_attach",
         "job_exec",
         "job_port",
+        "service_use",
         "cost_read",
         "event_read",
         "secret_write",
         "volume_manage",
+        "booking_manage",
         "node_read",
         "node_manage",
         "price_set",
@@ -60,13 +67,21 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
             "job_attach",
             "job_exec",
             "job_port",
+            "service_use",
             "cost_read",
             "secret_write",
             "volume_manage",
+            "booking_manage",
             "node_read",
             "node_manage",
         ],
-        "member" => &["scope_read", "job_submit", "job_read", "secret_write"],
+        "member" => &[
+            "scope_read",
+            "job_submit",
+            "job_read",
+            "service_use",
+            "secret_write",
+        ],
         "billing" => &["scope_read", "cost_read", "budget_set"],
         "auditor" => &[
             "scope_read",
@@ -82,7 +97,7 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
 }
 
 /// What everybody may do to themselves.
-const TO_SELF: [&str; 9] = [
+const TO_SELF: [&str; 10] = [
     "scope_read",
     "key_manage",
     "job_read",
@@ -90,6 +105,7 @@ const TO_SELF: [&str; 9] = [
     "job_attach",
     "job_exec",
     "job_port",
+    "service_use",
     "cost_read",
     "secret_write",
 ];
@@ -103,6 +119,8 @@ enum Noun {
     Key,
     /// Of the scope that stands so to the caller.
     Volume,
+    /// Of the scope that stands so to the caller.
+    Booking,
 }
 
 /// What an operation needs.
@@ -122,7 +140,7 @@ enum Need {
 
 fn table() -> BTreeMap<&'static str, Need> {
     use Need::{Above, AnyKey, At, Nothing, Platform};
-    use Noun::{Job, Key, Scope, User, Volume};
+    use Noun::{Booking, Job, Key, Scope, User, Volume};
     [
         ("healthz", Nothing),
         ("readyz", Nothing),
@@ -171,6 +189,18 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("volume", At(Volume, "scope_read")),
         ("grow_volume", At(Volume, "volume_manage")),
         ("remove_volume", At(Volume, "volume_manage")),
+        ("bookings", At(Scope, "job_read")),
+        ("calendar", At(Scope, "job_read")),
+        ("calendar_feed", At(Scope, "job_read")),
+        ("make_booking", At(Scope, "booking_manage")),
+        ("quote_booking", At(Scope, "booking_manage")),
+        ("booking", At(Booking, "job_read")),
+        ("edit_booking", At(Booking, "booking_manage")),
+        ("extend_booking", At(Booking, "booking_manage")),
+        ("transfer_booking", At(Booking, "booking_manage")),
+        ("cancel_booking", At(Booking, "booking_manage")),
+        ("booking_terms", AnyKey),
+        ("set_booking_terms", Platform("price_set")),
         ("submit_job", At(User, "job_submit")),
         ("plan_job", At(User, "job_submit")),
         ("fit_workload", At(User, "job_submit")),
@@ -182,10 +212,14 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("resize_job", At(Job, "job_submit")),
         ("why", At(Job, "job_read")),
         ("job_audit", At(Job, "job_read")),
+        ("job_tasks", At(Job, "job_read")),
         ("logs", At(Job, "job_read")),
         ("attach_job", At(Job, "job_attach")),
         ("exec_job", At(Job, "job_exec")),
         ("port_job", At(Job, "job_port")),
+        ("scale_job", At(Job, "job_submit")),
+        ("services", AnyKey),
+        ("call_service", At(Job, "service_use")),
         ("costs", At(Scope, "cost_read")),
         ("events", At(Scope, "scope_read")),
         ("nodes", Platform("node_read")),
@@ -255,17 +289,22 @@ fn expected(operation: &str, need: Need, role: &str, relation: Relation) -> Expe
         return Expect::Unauthenticated;
     }
     let holds = |right: &str| rights(role).contains(right);
-    let is_self = |noun: Noun| !matches!(noun, Noun::Scope | Noun::Volume) && relation == Own;
+    let is_self = |noun: Noun| !matches!(noun, Noun::Scope | Noun::Volume | Noun::Booking) && relation == Own;
     let reached = matches!(relation, Own | Child) && role != "none";
     match need {
         Need::Nothing | Need::AnyKey => Expect::Allowed,
         // As `Own` the role is held at the platform; otherwise in a tenant, where the platform is not seen.
         Need::Platform(right) => verdict(relation == Own && holds(right), relation == Own && role != "none"),
         // One's jobs may name what belongs to the scopes above oneself.
-        Need::At(Noun::Volume, "scope_read") if matches!(relation, Own | Parent) => Expect::Allowed,
+        Need::At(Noun::Volume, "scope_read") | Need::At(Noun::Booking, "job_read")
+            if matches!(relation, Own | Parent) =>
+        {
+            Expect::Allowed
+        }
         Need::At(noun, right) => {
             // Whoever may submit a user's jobs keeps the user's volumes.
-            let right = if right == "volume_manage" && relation == Child {
+            let kept = matches!(right, "volume_manage" | "booking_manage");
+            let right = if kept && relation == Child {
                 "job_submit"
             } else {
                 right
@@ -304,6 +343,31 @@ struct Cast {
     staff: BTreeMap<&'static str, (String, String)>,
 }
 
+/// A GPU to book on a node that has no room for a job, and one that has and is out of service, so that jobs go on waiting.
+async fn bookable(world: &World) {
+    let large = world.node("large", 64_000).await;
+    let cordon = Wish::CordonNode { node: large };
+    world.controller.system(cordon).await.expect("cordoned");
+    let node = world.node("bookable", 0).await;
+    let gpu = GpuFacts {
+        uuid: "bookable".into(),
+        vendor: "maker".into(),
+        model: "model".into(),
+        class: "H100".into(),
+        vram_mib: 8192,
+        isolation: [(Isolation::Guarded, "by the guard".to_owned())].into(),
+        hardware: None,
+    };
+    let inventory = Inventory {
+        cpu_milli: 1,
+        memory_mib: 1,
+        gpus: vec![gpu],
+        ..Inventory::default()
+    };
+    let report = Wish::ReportInventory { node, inventory };
+    world.controller.system(report).await.expect("reported");
+}
+
 async fn cast(world: &World) -> Cast {
     let (a, b) = (world.tenant("a").await, world.tenant("b").await);
     let (own, sibling, gone) = (
@@ -320,6 +384,7 @@ async fn cast(world: &World) -> Cast {
         user(&b, "foreign").await,
     );
     let (deleted, b_deleted) = (user(&own, "deleted").await, user(&b_gone, "deleted").await);
+    bookable(world).await;
     world.job(&child, "stays").await;
     let ended_job = world.job(&b_deleted, "ended").await;
     assert_eq!(
@@ -395,12 +460,26 @@ struct Stage<'a> {
     world: &'a World,
     cast: &'a Cast,
     count: std::cell::Cell<u32>,
+    /// When the last booking begins.
+    begins: std::cell::RefCell<String>,
 }
 
 impl Stage<'_> {
     fn fresh(&self) -> String {
         self.count.set(self.count.get() + 1);
         format!("x{}", self.count.get())
+    }
+
+    /// A booking that meets no other.
+    fn booking(&self, scope: &str) -> Value {
+        let name = self.fresh();
+        let start = now().plus_ms((24 + u64::from(self.count.get())) * 3_600_000);
+        let wall = |minutes: u64| start.plus_ms(minutes * 60_000).rfc3339()[..16].to_owned();
+        self.begins.replace(wall(0));
+        json!({
+            "scope": scope, "name": name, "class": "H100", "size": { "unit": "gpus", "count": 1 },
+            "zone": "UTC", "start": wall(0), "end": wall(30),
+        })
     }
 
     async fn owner_does(&self, method: Method, path: &str, body: Value) {
@@ -441,6 +520,25 @@ impl Stage<'_> {
                 if relation == Deleted {
                     let path = format!("/v1/volumes/{id}");
                     assert_eq!(self.world.delete(&self.world.owner, &path).await.status, 204);
+                }
+                id
+            }
+            (Noun::Booking, Guessed) => "bkg_0000000000000".into(),
+            (Noun::Booking, _) => {
+                let scope = match relation {
+                    Deleted => &self.cast.scopes[&Own],
+                    _ => &self.cast.scopes[&relation],
+                };
+                let made = self
+                    .world
+                    .post(&self.world.owner, "/v1/bookings", self.booking(scope));
+                let id = made.await.id();
+                if relation == Deleted {
+                    let path = format!("/v1/bookings/{id}/cancel");
+                    let cancelled = self
+                        .world
+                        .post(&self.world.owner, &path, json!({ "which": "all" }));
+                    assert_eq!(cancelled.await.status, 204);
                 }
                 id
             }
@@ -566,6 +664,30 @@ impl Stage<'_> {
             "volume" => get(format!("/v1/volumes/{target}")),
             "grow_volume" => post(format!("/v1/volumes/{target}/grow"), json!({ "size_mib": 32 })),
             "remove_volume" => delete(format!("/v1/volumes/{target}")),
+            "bookings" | "calendar" => get(format!("/v1/{operation}?scope={target}")),
+            "calendar_feed" => get(format!("/v1/calendar.ics?scope={target}")),
+            "make_booking" => post("/v1/bookings".into(), self.booking(target)),
+            "quote_booking" => post("/v1/bookings/quote".into(), self.booking(target)),
+            "booking" => get(format!("/v1/bookings/{target}")),
+            "edit_booking" => post(
+                format!("/v1/bookings/{target}/edit"),
+                json!({ "which": "all", "size": { "unit": "gpus", "count": 1 } }),
+            ),
+            "extend_booking" => post(
+                format!("/v1/bookings/{target}/extend"),
+                json!({ "of": *self.begins.borrow(), "more_s": 60 }),
+            ),
+            // To where it is: nothing changes, but who may not is refused first.
+            "transfer_booking" => {
+                let to = match relation {
+                    Deleted | Guessed => &self.cast.scopes[&Own],
+                    _ => &self.cast.scopes[&relation],
+                };
+                post(format!("/v1/bookings/{target}/transfer"), json!({ "to": to }))
+            }
+            "cancel_booking" => post(format!("/v1/bookings/{target}/cancel"), json!({ "which": "all" })),
+            "booking_terms" => get("/v1/booking-terms".into()),
+            "set_booking_terms" => put("/v1/booking-terms".into(), json!({})),
             "submit_job" => post(
                 "/v1/jobs".into(),
                 json!({ "owner": target, "spec": spec(&self.fresh()) }),
@@ -589,11 +711,15 @@ impl Stage<'_> {
                 format!("/v1/jobs/{target}/resize"),
                 json!({ "compute_permille": 500 }),
             ),
+            "scale_job" => post(format!("/v1/jobs/{target}/scale"), json!({ "min": 0, "max": 2 })),
+            "services" => get("/v1/services".into()),
+            "call_service" => post(format!("/v1/services/{target}/v1/models"), json!({})),
             "attach_job" | "exec_job" | "port_job" => {
                 let verb = operation.trim_end_matches("_job");
                 get(format!("/v1/jobs/{target}/{verb}"))
             }
             "job_audit" => get(format!("/v1/jobs/{target}/audit")),
+            "job_tasks" => get(format!("/v1/jobs/{target}/tasks")),
             "why" | "logs" => get(format!("/v1/jobs/{target}/{operation}")),
             "node" => get(format!("/v1/nodes/{}", node().await)),
             "gpu" => get(format!("/v1/gpus/{}", self.world.gpu(&self.fresh()).await)),
@@ -666,6 +792,7 @@ async fn every_route_for_every_role_and_relation() {
         world: &world,
         cast: &cast,
         count: Default::default(),
+        begins: Default::default(),
     };
     let (mut wrong, mut cases) = (Vec::new(), 0);
     for (&operation, &need) in &table {

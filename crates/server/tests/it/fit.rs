@@ -173,7 +173,8 @@ async fn limits_by_kind_are_set_shown_and_refuse_with_a_reason() {
     assert_eq!(set.json()["budgets"][0]["held_frames"], 0);
     let rendering = |frames: &str| {
         let workload = json!({ "rendering": { "frames": frames, "vram_mib": 512, "each_ms": 1000 } });
-        json!({ "spec": { "name": "r", "command": ["true"], "workload": workload } })
+        let tasks = json!({ "whole": true });
+        json!({ "spec": { "name": "r", "command": ["true"], "workload": workload, "tasks": tasks } })
     };
     let refused = world.post(&key, "/v1/jobs", rendering("1-2001")).await;
     assert_eq!(

@@ -2,6 +2,7 @@
 
 mod authorization;
 mod bad_input;
+mod booking;
 mod error_page;
 mod etag;
 mod event;
@@ -12,7 +13,9 @@ mod idempotency;
 mod login;
 mod route;
 mod secret;
+mod service;
 mod session;
+mod task;
 mod throttle;
 mod volume;
 mod world;

@@ -215,6 +215,10 @@ impl World {
     }
 
     pub async fn with(options: HttpOptions) -> World {
+        World::on(options, Arc::new(NoEngine)).await
+    }
+
+    pub async fn on(options: HttpOptions, engine: Arc<dyn Engine>) -> World {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
         let location = Location::Sqlite(dir.path().to_owned());
@@ -240,7 +244,7 @@ impl World {
         let app = App {
             controller: controller.clone(),
             keyring: Arc::new(Keyring::new(&random())),
-            engine: Arc::new(NoEngine),
+            engine,
             readings: readings.clone(),
             signing_key: Arc::new(SigningKey::generate().0),
             authority: Digest([7; 32]),

@@ -1,7 +1,7 @@
 //! `tenure-bench`: live benchmarks beside peers. `--json` prints one line a figure.
 
 use clap::{Parser, Subcommand};
-use tenure_sim::bench::{device, figure, journal, start, tenant};
+use tenure_sim::bench::{booking, device, figure, journal, service, start, tenant};
 
 #[derive(Parser)]
 #[command(about = "Live benchmarks of Tenure beside its peers")]
@@ -41,7 +41,28 @@ enum Bench {
         #[arg(long, default_value_t = 10)]
         pairs: usize,
     },
-    /// All of them.
+    /// A year of 5,000 recurring bookings on 1,000 GPUs: whether there is room, and making one.
+    Booking,
+    /// A service under the two Azure LLM traces at their own pace: replicas scaled by the load, then a fixed number.
+    Service {
+        /// The directory with the two traces' files.
+        #[arg(long)]
+        traces: std::path::PathBuf,
+        #[arg(long, default_value_t = 600)]
+        seconds: u64,
+        /// Where in the traces to begin, in seconds.
+        #[arg(long, default_value_t = 0)]
+        from: u64,
+        /// Device time of a token of the prompt, in microseconds; one that is generated takes 25 times as long.
+        #[arg(long, default_value_t = 5.0)]
+        micros: f64,
+        #[arg(long, default_value_t = 6)]
+        most: u32,
+        /// The fixed number of replicas; as many as the scaled run had at most, unless said.
+        #[arg(long)]
+        fixed: Option<u32>,
+    },
+    /// All of them but `service`, which takes traces.
     All,
 }
 
@@ -72,10 +93,30 @@ fn main() -> anyhow::Result<()> {
         Bench::All => device::share(&[30, 70], if args.short { 2 } else { 10 }, 4000, false)?,
         _ => {}
     }
+    if let Bench::Service {
+        traces,
+        seconds,
+        from,
+        micros,
+        most,
+        fixed,
+    } = &bench
+    {
+        let asks = service::trace::read(traces, *from, *seconds)?;
+        let bench = service::Bench {
+            micros: *micros,
+            most: *most,
+            fixed: *fixed,
+        };
+        runtime.block_on(service::run(&bench, &asks))?;
+    }
     match &bench {
         Bench::Guard { pairs } => device::guard(if args.short { 1 } else { *pairs })?,
         Bench::All => device::guard(if args.short { 1 } else { 10 })?,
         _ => {}
+    }
+    if all || matches!(bench, Bench::Booking) {
+        booking::run(args.short);
     }
     if all || matches!(bench, Bench::Journal) {
         runtime.block_on(journal::run(scale))?;

@@ -46,12 +46,29 @@ enum What {
     },
     /// Completion times of a trace of jobs under several queue orders.
     Jct(jct::Args),
+    /// Booked windows on a fleet that is full and breaks: how late they begin, what is refunded, what holding them costs.
+    Booking {
+        #[arg(long, default_value_t = 10_000)]
+        windows: usize,
+        #[arg(long, default_value_t = 50)]
+        nodes: usize,
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// The same jobs on GPUs of each team's own and on a shared pool.
     Utilisation(utilisation::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Args::parse().what {
+        What::Booking { windows, nodes, seed } => {
+            let outcome = tenure_sim::booking::windows::run(windows, nodes, seed);
+            println!("{}", serde_json::to_string_pretty(&outcome)?);
+            anyhow::ensure!(
+                outcome.late_without_refund == 0,
+                "windows began late and nothing came back for it"
+            );
+        }
         What::Packing {
             nodes: Some(nodes),
             pods,

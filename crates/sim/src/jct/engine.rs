@@ -3,8 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
+use tenure_domain::forecast::room::{self, Ahead, Leaves};
+use tenure_domain::forecast::wait::Estimate;
+
 use super::promise::Promises;
 use super::trace::Job;
+
+/// Where there is no room in sight: as long as a month's run time.
+const NEVER_S: u64 = 30 * 86_400;
 
 /// Where a waiting job stands; the least goes first.
 pub type Key = (u8, u64, u64, usize);
@@ -42,6 +48,10 @@ pub trait Order {
     fn ran(&mut self, _id: usize, _from_s: u64, _to_s: u64, _now: u64) {}
     fn ended(&mut self, _job: &Job, _id: usize, _now: u64) {}
     fn key(&mut self, job: &Job, live: &Live, now: u64) -> Key;
+    /// Which jobs that never ran rank alike; none if each stands for itself.
+    fn kind(&self, _id: usize) -> Option<usize> {
+        None
+    }
     /// At which age a running job is to be ranked anew.
     fn review_s(&self, _job: &Job, _age_s: u64) -> Option<u64> {
         None
@@ -67,6 +77,18 @@ pub trait Order {
     fn predicts(&self) -> bool {
         false
     }
+    /// When `running` leaves, as far as `job` may know: by itself, or made to for it.
+    fn leaves(&self, running: usize, _job: usize, jobs: &[Job], _lives: &[Live], _now: u64) -> Leaves {
+        Leaves {
+            gpus: u64::from(jobs[running].gpus),
+            in_s: NEVER_S,
+            at_most_s: NEVER_S,
+        }
+    }
+    /// For how many seconds the other will run, from when it has room, as far as `job` may know.
+    fn runs_s(&self, _other: usize, _job: usize, _jobs: &[Job], _lives: &[Live], _now: u64) -> u64 {
+        0
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,6 +103,8 @@ struct Pool<'a> {
     free: u32,
     restart_s: u64,
     waiting: BTreeMap<u32, BTreeSet<Key>>,
+    /// Waiting jobs that never ran, by kind.
+    fresh: BTreeMap<usize, BTreeSet<usize>>,
     running: Vec<usize>,
     events: BinaryHeap<Reverse<(u64, What, usize, u32)>>,
     order: &'a mut dyn Order,
@@ -95,6 +119,7 @@ pub fn run(jobs: &mut [Job], gpus: u32, restart_s: u64, order: &mut dyn Order) -
         free: gpus,
         restart_s,
         waiting: BTreeMap::new(),
+        fresh: BTreeMap::new(),
         running: Vec::new(),
         events: BinaryHeap::new(),
         order,
@@ -129,6 +154,7 @@ impl Pool<'_> {
                     }
                 }
             }
+            let first = next;
             while self.jobs.get(next).is_some_and(|job| job.at <= now) {
                 self.arrive(next, now);
                 next += 1;
@@ -144,6 +170,9 @@ impl Pool<'_> {
                 self.rank_running(now);
             }
             let blocked = self.pass(now);
+            if self.order.predicts() {
+                (first..next).for_each(|id| self.state(id, now));
+            }
             // Who may not be evicted yet may be later, without anything else happening.
             retry = if blocked && self.order.refresh_s().is_some() {
                 now + 600
@@ -167,24 +196,56 @@ impl Pool<'_> {
         });
         let key = self.order.key(&self.jobs[id], &self.lives[id], now);
         self.lives[id].key = key;
-        let ahead = self
-            .waiting
-            .values()
-            .flat_map(BTreeSet::first)
-            .any(|first| *first < key);
         let gpus = self.jobs[id].gpus;
-        let at_once = !ahead
-            && (gpus <= self.free
-                || self
-                    .order
-                    .victims(id, self.free, &self.running, self.jobs, &self.lives, now)
-                    .is_some());
-        if self.order.predicts() {
-            // Those not at once wait for somebody's guaranteed time.
-            self.promises
-                .state((!at_once).then_some(300 * u64::from(gpus)), now);
-        }
         self.waiting.entry(gpus).or_default().insert(key);
+        if let Some(kind) = self.order.kind(id) {
+            self.fresh.entry(kind).or_default().insert(id);
+            self.rank_alike(kind, now);
+        }
+    }
+
+    /// Ranks the jobs of one kind anew, once something was learnt of it: as a pass over the queue does.
+    fn rank_alike(&mut self, kind: usize, now: u64) {
+        let fresh: Vec<usize> = self.fresh.get(&kind).into_iter().flatten().copied().collect();
+        for id in fresh {
+            let before = self.lives[id].key;
+            let key = self.order.key(&self.jobs[id], &self.lives[id], now);
+            if key == before {
+                // The others rank as this one does.
+                break;
+            }
+            self.lives[id].key = key;
+            if let Some(keys) = self.waiting.get_mut(&self.jobs[id].gpus) {
+                keys.remove(&before);
+                keys.insert(key);
+            }
+        }
+    }
+
+    /// What is told to one that was just submitted and tried.
+    fn state(&mut self, id: usize, now: u64) {
+        let waits = self.jobs[id].started.is_none();
+        let estimate = waits.then(|| self.estimate(id, now));
+        self.promises.state(&self.jobs[id], estimate, now);
+    }
+
+    fn estimate(&self, id: usize, now: u64) -> Estimate {
+        let (key, gpus) = (self.lives[id].key, self.jobs[id].gpus);
+        let leaves = |&other: &usize| self.order.leaves(other, id, self.jobs, &self.lives, now);
+        let leaving: Vec<Leaves> = self.running.iter().map(leaves).collect();
+        let mut first: Vec<Key> = (self.waiting.iter())
+            .filter(|(size, _)| **size <= gpus)
+            .flat_map(|(_, keys)| keys.range(..key))
+            .copied()
+            .collect();
+        first.sort_unstable();
+        let ahead = |&(.., other): &Key| Ahead {
+            gpus: u64::from(self.jobs[other].gpus),
+            for_s: self.order.runs_s(other, id, self.jobs, &self.lives, now),
+        };
+        let ahead: Vec<Ahead> = first.iter().map(ahead).collect();
+        let found = room::estimate(u64::from(gpus), u64::from(self.free), &leaving, &ahead);
+        found.unwrap_or(Estimate::rough(NEVER_S))
     }
 
     /// Brings a job's age up to date and lets the order learn of it.
@@ -212,6 +273,9 @@ impl Pool<'_> {
         debug_assert_eq!(self.lives[id].age_s, self.jobs[id].run_s);
         self.jobs[id].done = at;
         self.order.ended(&self.jobs[id], id, at);
+        if let Some(kind) = self.order.kind(id) {
+            self.rank_alike(kind, at);
+        }
     }
 
     fn review(&mut self, id: usize, now: u64) {
@@ -292,8 +356,10 @@ impl Pool<'_> {
         let again = job.started.is_some();
         if !again {
             job.started = Some(now);
+            let fresh = self.order.kind(id).and_then(|kind| self.fresh.get_mut(&kind));
+            fresh.map(|fresh| fresh.remove(&id));
             if self.order.predicts() {
-                self.promises.started(id, now - job.at, now);
+                self.promises.started(id, job, now);
             }
         }
         self.free = self

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::promise::Kept;
+use super::kept::Kept;
 use super::{Args, Policy, Replay};
 use clap::ValueEnum;
 
@@ -96,14 +96,7 @@ impl fmt::Display for Figure {
             self.seconds
         )?;
         if let Some(kept) = &self.start_bands {
-            write!(
-                f,
-                "\n             starts inside the stated band {:.1} %, width mean {:.0} s, median {} s; naive band {} s",
-                100.0 * kept.inside,
-                kept.width_mean_s,
-                kept.width_median_s,
-                kept.naive_width_s
-            )?;
+            write!(f, "{kept}")?;
         }
         Ok(())
     }

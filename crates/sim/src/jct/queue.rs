@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 
 use tenure_domain::forecast::history::{History, Signature};
+use tenure_domain::forecast::wait::Estimate;
 use tenure_domain::id::TenantId;
 use tenure_domain::time::Time;
 
@@ -137,10 +138,9 @@ impl<'a> Pool<'a> {
         self.like.push(like);
         self.learnt_s.push(0);
         self.learn_running(now);
-        self.promises.pass_time(now);
         let at_once = self.queue.is_empty() && gpus <= self.free;
-        let estimate = (!at_once).then(|| self.estimate_s(now));
-        self.promises.state(estimate, now);
+        let estimate = (!at_once).then(|| Estimate::rough(self.estimate_s(now)));
+        self.promises.state(&self.jobs[job], estimate, now);
         *self.queued.entry((team, gpus)).or_default() += 1;
         self.queue.push_back(job);
     }
@@ -190,11 +190,7 @@ impl<'a> Pool<'a> {
 
     fn start(&mut self, job: usize, now: u64) {
         let Job {
-            gpus,
-            run_s,
-            at,
-            team,
-            ..
+            gpus, run_s, team, ..
         } = self.jobs[job];
         self.jobs[job].started = Some(now);
         self.free -= gpus;
@@ -207,7 +203,7 @@ impl<'a> Pool<'a> {
         if let Some(count) = self.queued.get_mut(&(team, gpus)) {
             *count -= 1;
         }
-        self.promises.started(job, now - at, now);
+        self.promises.started(job, &self.jobs[job], now);
     }
 
     fn fill(&mut self, now: u64) {

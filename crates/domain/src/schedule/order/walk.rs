@@ -26,7 +26,8 @@ use crate::time::{SECOND_MS, Time};
 use crate::workload::job::{Job, Phase};
 use crate::workload::spec::{Demand, Priority};
 
-/// So many jobs of a pass that found no room are promised some, by turns: work is bounded.
+/// So many jobs of a pass that found no room are promised some, and for so many that lack quota somebody is looked for who
+/// has it, by turns: work is bounded. They are counted apart, or a tenant at its limit would keep others from room.
 const FIRST: usize = 32;
 
 /// Lines put in order, or jobs passed over, between two answers.
@@ -99,8 +100,9 @@ pub struct Walk {
     asked: Option<Asked>,
     /// The job asked about last is to be promised room.
     promises: Option<JobId>,
-    /// Jobs for which room was looked for so far.
-    promised: usize,
+    /// Jobs for which room was looked for so far; and those of them that lacked quota.
+    for_room: usize,
+    for_quota: usize,
     /// Some promise is kept for nothing.
     lapsed: bool,
     /// Jobs asked about so far.
@@ -123,7 +125,8 @@ impl Walk {
             ranks: BTreeMap::new(),
             asked: None,
             promises: None,
-            promised: 0,
+            for_room: 0,
+            for_quota: 0,
             lapsed: !calendar::lapsed(state, at).is_empty(),
             count: 0,
             any_sure: state.tree.iter().any(|scope| !scope.share.nominal.is_empty()),
@@ -187,9 +190,13 @@ impl Walk {
         let for_quota = matches!(refusal.code, Code::QuotaInUse | Code::BorrowLimit | Code::NotLent);
         let in_vain =
             for_quota && job.is_some_and(|job| !self.any_sure && !outranks_any(state, job.spec.priority));
-        if kept || queued && self.promised < FIRST && is_for_room(refusal) && !in_vain {
+        let count = match for_quota {
+            true => &mut self.for_quota,
+            false => &mut self.for_room,
+        };
+        if kept || queued && *count < FIRST && is_for_room(refusal) && !in_vain {
             self.promises = Some(asked.job);
-            self.promised += usize::from(!kept);
+            *count += usize::from(!kept);
         }
         if matches!(refusal.code, Code::NoCapacity | Code::NotShared | Code::NoNodes) {
             let under = one_policy(state, asked.user);

@@ -7,6 +7,7 @@ use crate::refusal::{Code, Refusal};
 use crate::schedule::allocation::Allocation;
 use crate::schedule::calendar::{Stay, against, named};
 use crate::schedule::fleet::NodeStatus;
+use crate::schedule::kept;
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
 use crate::workload::spec::Demand;
@@ -36,6 +37,7 @@ pub fn has_room_again<'a>(
             )
             .hint("it resumes when the GPU is back in service; or stop it and submit it anew"));
         };
+        kept::has_again(state, node.id, gpu.id, stay)?;
         let mut promises = against(state, node.id, stay);
         if let Some(to) = promises.find(|promise| promise.keeps(gpu.id)) {
             return Err(Refusal::new(

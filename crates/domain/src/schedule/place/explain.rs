@@ -1,10 +1,11 @@
 //! Why a job finds no place: never, not now, or not behind the walls around it.
 //!
 //! Called by `decide` for what could never run, by `place.rs` for what cannot now, by `why.rs` for what somebody asks
-//! about. Only the last looks at the whole fleet.
+//! about: the last looks behind the walls of the few nodes that have the most fitting room.
 
 use std::collections::BTreeSet;
 
+use super::Search;
 use super::fit::{allows_vram, sliced};
 use super::gang::gang_places;
 use super::member::{self, could_hold};
@@ -76,13 +77,10 @@ pub fn explain(state: &State, owner: ScopeId, spec: &JobSpec, volumes: VolumeNee
     let wanted = |gpu: &&Gpu| {
         demand.takes(&gpu.facts.class, &gpu.facts.model) && sliced(state, gpu, demand, &wall).is_some()
     };
-    let roomy = state.fleet.nodes().find(|node| {
-        node.status == NodeStatus::Up
-            && volumes.are_met_by(node)
-            && node.labels.admit(wall.tenant, demand.region.as_deref())
-            && demand.cpu_milli <= node.free_cpu_milli()
-            && demand.memory_mib <= node.free_memory_mib()
-            && node.gpus.iter().filter(wanted).count() >= demand.gpus as usize
+    let promised = Promised::new();
+    let search = Search::new(state, owner, spec, volumes, &promised);
+    let roomy = search.roomy().into_iter().find(|node| {
+        search.node_will_do(node) && node.gpus.iter().filter(wanted).count() >= demand.gpus as usize
     });
     let behind = roomy
         .into_iter()

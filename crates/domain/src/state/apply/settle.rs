@@ -37,7 +37,9 @@ impl State {
         job.charged.money.0 += charge.cost.money.0;
         job.charged.gpu_ms += charge.cost.gpu_ms;
         let ran_before_s = job.ran_ms / SECOND_MS;
-        job.ran_ms += longer_ms(&mut job.members, charge.allocation, charge.to_ms);
+        let more_ms = longer_ms(&mut job.members, charge.allocation, charge.to_ms);
+        job.ran_ms += more_ms;
+        let parent = job.parent();
         if let Some(alike) = job.alike {
             let ran_s = job.ran_ms / SECOND_MS;
             self.history.ran(alike, ran_before_s, ran_s, at);
@@ -58,6 +60,9 @@ impl State {
         );
         self.accounts.release(hold.account, charge.cost.money);
         let (ofs, owner) = (hold.counted_as(), job.owner);
+        if let Some(parent) = parent {
+            self.charge_parent(parent, charge, more_ms);
+        }
         let half_life_ms = self.half_life_ms();
         self.tree.for_chain(ScopeId::User(owner), |scope| {
             scope.spending.settle(&ofs, at, charge.cost);

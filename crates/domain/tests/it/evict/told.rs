@@ -1,10 +1,14 @@
 //! What a waiting job is told: the moment, its basis, and what would let it start now.
 
 use tenure_domain::command::Observation;
+use tenure_domain::id::UserId;
+use tenure_domain::schedule::order::outlook::outlook;
 use tenure_domain::schedule::why::{Basis, answer};
+use tenure_domain::tenancy::role::Role;
 use tenure_domain::workload::spec::Priority;
 
 use super::{GUARDED, ranked, run, setting};
+use crate::story::Story;
 use crate::world::{gpu, inventory, slice, spec, whole};
 
 #[test]
@@ -16,7 +20,11 @@ fn a_promised_start_names_the_limit_it_rests_on() {
     let told = answer(&story.world.state, waits, story.world.now).expect("it waits");
     assert!(matches!(
         told.starts.expect("a moment").basis,
-        Basis::Rule { ahead: 0 }
+        Basis::Rule {
+            ahead: 0,
+            seen: 0,
+            ..
+        }
     ));
     story.schedule();
     let told = answer(&story.world.state, waits, story.world.now).expect("it waits");
@@ -83,4 +91,72 @@ fn one_kept_out_by_a_promise_is_told_the_run_time_that_fits() {
     assert!(story.world.allocation(short).is_some(), "as it was told");
     story.observe(short, Observation::Running);
     let _ = runs;
+}
+
+/// Both GPUs are taken; one waits for them, and another behind it. The first starts after eleven minutes.
+fn one_waits_in_sight(story: &mut Story, ada: UserId) {
+    let runs = run(story, ada, spec("runs", whole(2), 3600));
+    let [first, second] = ["first", "second"].map(|name| {
+        let waits = story.submit(ada, spec(name, whole(2), 600));
+        waits.expect("taken")
+    });
+    let mut before = runs;
+    for (next, ran_s) in [(first, 660), (second, 400)] {
+        story.world.pass_s(ran_s);
+        story.exit(before, ran_s);
+        story.schedule();
+        story.observe(next, Observation::Running);
+        before = next;
+    }
+    story.world.pass_s(400);
+    story.exit(before, 400);
+}
+
+#[test]
+fn what_became_of_those_before_is_what_a_stated_start_rests_on() {
+    let (mut story, _, ada) = setting(&["alpha"], &GUARDED);
+    for _ in 0..5 {
+        one_waits_in_sight(&mut story, ada);
+    }
+    run(&mut story, ada, spec("runs", whole(2), 3600));
+    let waits = story.submit(ada, spec("waits", whole(2), 600)).expect("taken");
+    let now = story.world.now;
+    let told = answer(&story.world.state, waits, now).expect("it waits");
+    let starts = told.starts.expect("a moment");
+    let Basis::Rule {
+        ahead,
+        seen,
+        permille,
+    } = starts.basis
+    else {
+        panic!("nothing is promised yet: {starts:?}");
+    };
+    assert!(ahead == 0 && seen == 5 && permille >= 93, "{starts:?}");
+    let in_eleven_minutes = now.plus_ms(660_000);
+    assert!(
+        starts.from <= in_eleven_minutes && in_eleven_minutes <= starts.to,
+        "{starts:?}"
+    );
+}
+
+#[test]
+fn of_strangers_only_limits_and_the_rule_are_known() {
+    let starts = |brief: bool| {
+        let (mut story, _, ada) = setting(&["alpha"], &GUARDED);
+        let zeta = story.world.tenant("zeta");
+        let zoe = story.world.user(zeta, "zoe", Some(Role::Member));
+        for _ in 0..20 {
+            let job = run(&mut story, zoe, spec("of-zoe", whole(2), 7200));
+            let ran_s = if brief { 30 } else { 5_000 };
+            story.world.pass_s(5_000);
+            story.exit(job, ran_s);
+        }
+        run(&mut story, zoe, spec("runs", whole(2), 7200));
+        let waits = story.submit(ada, spec("waits", whole(2), 600)).expect("taken");
+        let job = &story.world.state.jobs[&waits];
+        outlook(&story.world.state, job, story.world.now).expect("it waits")
+    };
+    let known = starts(true);
+    assert!(known.estimate.is_some());
+    assert_eq!(known, starts(false));
 }

@@ -7,9 +7,9 @@ use tenure_domain::event::Subject;
 use tenure_domain::id::{JobId, KeyId, UserId};
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
-use tenure_domain::workload::job::DoneJob;
 use tenure_domain::{Event, State};
 
+use super::super::job::ended;
 use super::super::past;
 use crate::auth::Caller;
 use crate::http::Shared;
@@ -127,17 +127,8 @@ impl Sight {
         if let Some(known) = self.ended.get(&job) {
             return Some(known.clone());
         }
-        let row = shared
-            .app
-            .controller
-            .reader()
-            .history_get("job", &job.to_string())
-            .await
-            .ok()?;
-        let place = row.and_then(|row| {
-            let done: DoneJob = serde_json::from_str(&row.body).ok()?;
-            Some(Place::Past(ScopeId::User(done.owner), row.scope))
-        });
+        let ended = ended(shared, job).await.ok()?;
+        let place = ended.map(|(done, path)| Place::Past(ScopeId::User(done.owner), path));
         let place = place.unwrap_or(Place::Unknown);
         bounded(&mut self.ended).insert(job, place.clone());
         Some(place)

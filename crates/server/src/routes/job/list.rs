@@ -58,8 +58,9 @@ pub(super) async fn list(shared: &Shared, caller: &Caller, query: JobQuery) -> A
         Some(_) => return Err(Fail::invalid("show", "not one of live, done, all")),
     };
     let roots = roots(shared, caller, query.scope.as_deref())?;
+    let tasks = query.tasks.unwrap_or(false);
     let filters = format!(
-        "jobs/{}/{}",
+        "jobs/{}/{}/{tasks}",
         query.scope.as_deref().unwrap_or_default(),
         query.show.as_deref().unwrap_or("live")
     );
@@ -69,7 +70,7 @@ pub(super) async fn list(shared: &Shared, caller: &Caller, query: JobQuery) -> A
     let mut items = Vec::new();
     let before = match place {
         Place::Live(after) => {
-            let ids = live_ids(shared, caller, &roots, after, turn.limit + 1);
+            let ids = live_ids(shared, caller, &roots, (after, tasks), turn.limit + 1);
             let more = ids.len() > turn.limit;
             let state = shared.app.controller.view().read();
             items.extend(
@@ -166,12 +167,12 @@ impl<'a> Sight<'a> {
     }
 }
 
-/// Live jobs before `after`, newest first.
+/// Live jobs before `after`, newest first; with their tasks only where those are wanted.
 fn live_ids(
     shared: &Shared,
     caller: &Caller,
     roots: &[ScopeId],
-    after: Option<JobId>,
+    (after, tasks): (Option<JobId>, bool),
     limit: usize,
 ) -> Vec<JobId> {
     let state = shared.app.controller.view().read();
@@ -180,14 +181,15 @@ fn live_ids(
     if roots == [ScopeId::Platform] {
         let newest_first = state.jobs.range(..end).rev().map(|(_, job)| job);
         return newest_first
-            .filter(|job| sight.sees(&state, job.owner))
+            .filter(|job| (tasks || job.parent().is_none()) && sight.sees(&state, job.owner))
             .take(limit)
             .map(|job| job.id)
             .collect();
     }
     let within = roots.iter().flat_map(|&root| state.jobs_within(root));
     let ids: BTreeSet<JobId> = within
-        .filter(|job: &&Job| job.id < end && sight.sees(&state, job.owner))
+        .filter(|job: &&Job| job.id < end && (tasks || job.parent().is_none()))
+        .filter(|job| sight.sees(&state, job.owner))
         .map(|job| job.id)
         .collect();
     ids.into_iter().rev().take(limit).collect()

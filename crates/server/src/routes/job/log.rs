@@ -15,7 +15,7 @@ use tenure_domain::tenancy::role::Action;
 use tenure_domain::workload::member::Member;
 use tenure_engine::EngineError;
 
-use super::{Found, find};
+use super::{Found, find, task};
 use crate::auth::Caller;
 use crate::http::Shared;
 use crate::http::fail::{Answer, Fail};
@@ -40,9 +40,18 @@ pub(crate) async fn logs(
         Some("stderr") => LogStream::Stderr,
         Some(_) => return Err(Fail::invalid("stream", "not one of stdout, stderr")),
     };
-    let job = path.id(0)?;
+    let mut job = path.id(0)?;
     let member = query.member.unwrap_or(0);
-    let found = find(&shared, &caller, job, Action::JobRead).await?;
+    let mut found = find(&shared, &caller, job, Action::JobRead).await?;
+    if let Some(number) = query.task {
+        job = task::numbered(&shared, &found, number).await?;
+        found = find(&shared, &caller, job, Action::JobRead).await?;
+    } else if found.is_parent() {
+        return Err(Fail::invalid(
+            "task",
+            "it is a job of tasks, each with a log of its own; say which",
+        ));
+    }
     let members = match &found {
         Found::Live(job) => job.spec.demand.nodes,
         Found::Done { job, .. } => job.spec.demand.nodes,

@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use tenure_api::v1::job::{Filled, Plan, SubmitJob};
+use tenure_api::v1::job::{Filled, Plan, PlanTasks, SubmitJob};
 use tenure_domain::id::{Ids, JobId};
+use tenure_domain::money::Micros;
 use tenure_domain::schedule::pass::{self, Ask};
 use tenure_domain::tenancy::scope::ScopeId;
+use tenure_domain::workload::derive::Derivation;
 use tenure_domain::workload::spec::JobSpec;
+use tenure_domain::workload::task::Tasks;
+use tenure_domain::workload::task::progress::one;
 use tenure_domain::{Command, Event, State as Platform, Time, Wish, decide};
 
 use super::owner_of;
@@ -57,11 +61,13 @@ fn read(state: &Platform, owner: ScopeId, events: &[Event], at: Time) -> Plan {
         isolation: None,
         filled: None,
         derivation: None,
+        tasks: None,
     };
     for event in events {
         match event {
             Event::JobSubmitted { spec, derivation, .. } => {
                 estimate(state, spec, &mut plan);
+                plan.tasks = tasks(spec, plan.hourly_micros, derivation.as_deref());
                 plan.derivation.clone_from(derivation);
                 let filled = || Filled {
                     demand: spec.demand.clone(),
@@ -69,19 +75,7 @@ fn read(state: &Platform, owner: ScopeId, events: &[Event], at: Time) -> Plan {
                 };
                 plan.filled = (spec.sku.is_some() || derivation.is_some()).then(filled);
             }
-            Event::JobAdmitted { admission, .. } => {
-                plan.hourly_micros = admission.hold.hourly.0;
-                plan.hold_micros = admission.hold.left.money.0;
-            }
-            Event::JobPlaced { allocation, .. } => {
-                plan.starts_now = true;
-                plan.isolation = Some(allocation.isolation);
-                plan.node_name = state
-                    .fleet
-                    .node(allocation.node)
-                    .map(|node| node.name.to_string());
-            }
-            _ => {}
+            event => placed(state, event, &mut plan),
         }
     }
     if !plan.starts_now {
@@ -96,10 +90,50 @@ fn read(state: &Platform, owner: ScopeId, events: &[Event], at: Time) -> Plan {
             _ => None,
         });
         let mut ids = Ids::starting_at(THROWAWAY);
-        let waits = ask.and_then(|ask| pass::start(state, &ask, &mut ids, at).err());
-        plan.waiting = waits.map(Into::into);
+        let of_tasks = ask.as_ref().is_some_and(|ask| Tasks::of(ask.spec).is_some());
+        let started = ask.map(|ask| pass::start(state, &ask, &mut ids, at));
+        match started {
+            Some(Err(waits)) => plan.waiting = Some(waits.into()),
+            // What a job of tasks waits for is what one of them would as the job itself.
+            Some(Ok(started)) if of_tasks => {
+                started.iter().for_each(|event| placed(state, event, &mut plan));
+            }
+            _ => {}
+        }
     }
     plan
+}
+
+fn placed(state: &Platform, event: &Event, plan: &mut Plan) {
+    match event {
+        Event::JobAdmitted { admission, .. } => {
+            plan.hourly_micros = admission.hold.hourly.0;
+            plan.hold_micros = admission.hold.left.money.0;
+        }
+        Event::JobPlaced { allocation, .. } => {
+            plan.starts_now = true;
+            plan.isolation = Some(allocation.isolation);
+            plan.node_name = state
+                .fleet
+                .node(allocation.node)
+                .map(|node| node.name.to_string());
+        }
+        _ => {}
+    }
+}
+
+/// How it would be cut, at the price by the list.
+fn tasks(spec: &JobSpec, hourly_micros: i64, derivation: Option<&Derivation>) -> Option<PlanTasks> {
+    let tasks = Tasks::of(spec).filter(|tasks| tasks.serving().is_none())?;
+    let cut = spec.tasks.unwrap_or_default();
+    let run_ms = derivation.and_then(|derivation| derivation.run_ms);
+    Some(PlanTasks {
+        piece: one(spec).into(),
+        total: tasks.pieces().total,
+        per_task: cut.per_task.unwrap_or(1),
+        parallel: cut.parallel(),
+        expected_micros: run_ms.map(|run_ms| Micros(hourly_micros).for_ms_at_hourly(run_ms).0),
+    })
 }
 
 /// The price by the list, for a job that has no place yet.

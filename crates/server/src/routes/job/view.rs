@@ -7,6 +7,9 @@ use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::job::{DoneJob, Job, Phase};
 use tenure_domain::workload::member::Member;
 
+use super::task;
+use crate::controller::now;
+
 fn phase(phase: Phase) -> JobPhase {
     match phase {
         Phase::Queued => JobPhase::Queued,
@@ -73,6 +76,16 @@ fn allocation(state: &State, job: &Job) -> Option<AllocationView> {
     })
 }
 
+/// What is set aside for it, or for its tasks together.
+fn held_micros(state: &State, job: &Job) -> i64 {
+    let held = |job: &Job| {
+        let admission = job.admission.as_ref();
+        admission.map_or(0, |admission| admission.hold.left.money.0)
+    };
+    let tasks = job.tasks.iter().flat_map(|tasks| tasks.jobs(&state.jobs));
+    tasks.map(held).fold(held(job), i64::saturating_add)
+}
+
 pub(in crate::routes) fn live(state: &State, job: &Job) -> JobView {
     JobView {
         id: job.id,
@@ -92,12 +105,12 @@ pub(in crate::routes) fn live(state: &State, job: &Job) -> JobView {
         waiting: None,
         ran_ms: job.ran_ms,
         charged_micros: job.charged.money.0,
-        held_micros: job
-            .admission
-            .as_ref()
-            .map_or(0, |admission| admission.hold.left.money.0),
+        held_micros: held_micros(state, job),
         gpu_ms: job.charged.gpu_ms,
         usage: job.usage,
+        service: None,
+        tasks: task::progress(state, job, now()),
+        task: task::part(&job.spec, job.charged.money.0),
     }
 }
 
@@ -123,5 +136,8 @@ pub(in crate::routes) fn done(state: &State, job: &DoneJob, path: &str) -> JobVi
         held_micros: 0,
         gpu_ms: job.charged.gpu_ms,
         usage: job.usage,
+        service: None,
+        tasks: task::outcome(job),
+        task: task::part(&job.spec, job.charged.money.0),
     }
 }

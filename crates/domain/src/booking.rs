@@ -1,0 +1,19 @@
+//! Bookings: capacity held for windows in time, one-off or recurring, in a time zone.
+//!
+//! Absent: which jobs run in a window (`schedule/`), and when anybody looks at the clock (the server).
+
+pub mod advance;
+pub mod allow;
+pub mod alternative;
+pub mod change;
+mod choose;
+pub mod plan;
+pub mod quota;
+pub mod record;
+pub mod recurrence;
+pub mod resolve;
+mod settle;
+pub mod shelf;
+pub mod terms;
+pub mod timeline;
+pub mod zone;
