@@ -118,7 +118,7 @@ impl State {
         self.platform_share().half_life_ms()
     }
 
-    /// After how long a waiting job goes first in its priority class.
+    /// After how long a waiting job goes first, whatever its priority class.
     pub fn aged_ms(&self) -> u64 {
         self.platform_share().aged_ms()
     }

@@ -17,6 +17,7 @@ pub(super) use plan::Plan;
 use candidate::candidates;
 
 use super::calendar::{Promise, leaving};
+use super::order::aged::waited_ms;
 use super::pass::Ask;
 use super::victim::{Bounds, Running};
 use super::volume::VolumeNeeds;
@@ -173,7 +174,18 @@ pub(super) fn across_tenants(state: &State) -> bool {
     platform.is_some_and(|platform| platform.policy.preempt_tenants == Some(true))
 }
 
+/// Whether jobs give way to others of their class that are expected to be done much sooner.
+pub(super) fn longer_gives_way(state: &State) -> bool {
+    let platform = state.tree.get(ScopeId::Platform);
+    platform.is_some_and(|platform| platform.policy.preempt_longer == Some(true))
+}
+
+fn is_aged(state: &State, job: &Job, at: Time) -> bool {
+    waited_ms(job, at) >= state.aged_ms()
+}
+
 pub(super) fn running(job: &Job, pauses: bool, borrows: bool, at: Time) -> Running {
+    // What it costs and whether it is aged matters within a class alone, and is said there.
     Running {
         job: job.id,
         priority: job.spec.priority,

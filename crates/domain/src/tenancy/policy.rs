@@ -64,6 +64,10 @@ pub struct Policy {
     /// Said of the platform: jobs give way to those of other tenants with a higher priority, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preempt_tenants: Option<bool>,
+    /// Said of the platform: within a priority class, jobs that lose nothing by leaving give way to those expected to be
+    /// done much sooner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preempt_longer: Option<bool>,
 }
 
 /// What a job reaches outside its tenant's own network, least first.

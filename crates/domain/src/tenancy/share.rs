@@ -15,8 +15,8 @@ use crate::time::{HOUR_MS, SECOND_MS};
 
 pub const DEFAULT_HALF_LIFE_S: u64 = 7 * 24 * 3_600;
 
-/// A job that waited this long, in all, goes before every other of its priority class, oldest first; so the wait of a
-/// job is bounded by this plus the time its class needs for what is as old and older.
+/// A job that waited this long, in all, goes before every other that did not, whatever its priority class; so the wait of
+/// a job is bounded by this plus the time that is needed for what is as old and older, or as old and of a higher class.
 pub const DEFAULT_AGED_S: u64 = 60 * 24 * 3_600;
 
 const MAX_WEIGHT: u32 = 1_000_000;
@@ -53,7 +53,7 @@ pub struct Share {
     /// Of the platform alone: after this long half of what was used is forgiven.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub half_life_s: Option<u64>,
-    /// Of the platform alone: a job that waited this long goes first in its priority class.
+    /// Of the platform alone: a job that waited this long goes first, whatever its priority class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aged_s: Option<u64>,
 }

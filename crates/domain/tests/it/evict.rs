@@ -2,6 +2,7 @@
 //! do what they are told.
 
 mod lent;
+mod longer;
 mod moved;
 mod relieved;
 mod stream;

@@ -215,6 +215,7 @@ fn everything() -> Vec<Event> {
         max_evictions_per_hour: None,
         max_evictions_per_job: None,
         preempt_tenants: None,
+        preempt_longer: None,
     };
     take(
         &mut world,

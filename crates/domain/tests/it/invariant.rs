@@ -643,6 +643,24 @@ fn tree_is_whole(state: &State) {
     );
 }
 
+/// Nobody above an admitted job uses more than its quota; asked when a job is admitted, as a quota may be lowered below use.
+pub fn quotas_hold(state: &State, admitted: &Event) {
+    let Event::JobAdmitted { job, admission } = admitted else {
+        return;
+    };
+    for scope in ancestors(state, state.jobs[job].owner) {
+        let scope = state.tree.get(scope).expect("a living scope");
+        for (meter, limit) in scope.quota.iter() {
+            let used = scope.used.get(meter).unwrap_or(0);
+            assert!(
+                used <= limit || admission.amounts.get(meter).unwrap_or(0) == 0,
+                "{} is over its quota of {meter}: {used} of {limit}",
+                scope.id
+            );
+        }
+    }
+}
+
 /// Two tenants share a device at `fenced` or above on both sides, or by consent of both; asked when a job is placed.
 pub fn neighbours_agree(state: &State, placed: &Event) {
     let Event::JobPlaced {

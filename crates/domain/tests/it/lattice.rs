@@ -143,6 +143,7 @@ fn nobody_gains_what_the_grantor_lacked() {
             state: template.state.clone(),
             now: template.now,
             next: template.next,
+            blind: None,
             thorough: false,
             retired: vec![],
             root: template.root,

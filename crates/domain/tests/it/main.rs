@@ -15,6 +15,7 @@ mod lattice;
 mod model;
 mod part;
 mod placement;
+mod planted;
 mod property;
 mod purity;
 mod receipt;

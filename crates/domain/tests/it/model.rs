@@ -2,6 +2,8 @@
 //! arithmetic, whether each admission was allowed, what every scope must have counted, and which waiting job
 //! should have been started. Written without looking at how the domain keeps its counters.
 
+use std::collections::BTreeSet;
+
 use tenure_domain::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
 use tenure_domain::ledger::price::Prices;
 use tenure_domain::schedule::calendar::Promise;
@@ -92,6 +94,8 @@ pub struct Model {
     spaces: Vec<Space>,
     prices: Prices,
     pub admitted: u64,
+    /// Who waited past the bound and goes first, whatever its class.
+    pub aged: BTreeSet<JobId>,
 }
 
 /// Which period of its kind a moment lies in; only equality matters.
@@ -507,7 +511,9 @@ impl Model {
         let ends = now.plus_ms((work.spec.run_time_s + u64::from(work.spec.grace_s)) * 1000);
         let ahead = |kept: &Promise| {
             let first = self.works.iter().find(|other| other.id == kept.job);
-            first.is_some_and(|first| first.spec.priority >= work.spec.priority)
+            first.is_some_and(|first| {
+                first.spec.priority >= work.spec.priority || self.aged.contains(&first.id)
+            })
         };
         let mut others = self.promises.iter().filter(|kept| kept.job != work.id);
         others.any(|kept| kept.is_on(machine.id) && kept.from < ends && ahead(kept))

@@ -12,7 +12,7 @@ use tenure_domain::ledger::price::ClassPrice;
 use tenure_domain::meter::{Amounts, Meter, Of, Resource};
 use tenure_domain::schedule::fleet::{Inventory, NodeStatus};
 use tenure_domain::schedule::label::Labels;
-use tenure_domain::schedule::order::aged::ahead_of;
+use tenure_domain::schedule::order::aged::{ahead_of, waited_ms};
 use tenure_domain::schedule::order::walk::{Turn, Walk};
 use tenure_domain::schedule::why::why;
 use tenure_domain::storage::volume::{Volume, VolumeUse};
@@ -788,6 +788,9 @@ impl Run {
             }
         }
         let (state, now) = (&self.world.state, self.world.now);
+        let aged = state.jobs.values();
+        let aged = aged.filter(|job| waited_ms(job, now) >= state.aged_ms());
+        self.model.aged = aged.map(|job| job.id).collect();
         let held_back = |spec: &JobSpec| ahead_of(state, spec, now).is_some();
         let said = |job| why(state, job, now).map_or("nothing".to_owned(), |refusal| refusal.to_string());
         self.model.nothing_waits_in_vain(now, held_back, said);

@@ -27,6 +27,8 @@ pub struct World {
     pub next: u64,
     /// Whether the costly checks (serde of the whole state) run after every command too.
     pub thorough: bool,
+    /// A planted bug: what decisions see in place of the state.
+    pub blind: Option<fn(&State) -> State>,
     pub retired: Vec<Retired>,
     pub root: UserId,
 }
@@ -158,6 +160,7 @@ impl World {
             now,
             next: 1 << 22,
             thorough: true,
+            blind: None,
             retired: Vec::new(),
             root: UserId(0),
         };
@@ -188,10 +191,12 @@ impl World {
             wish,
         };
         self.next += Ids::BLOCK;
-        let decided = decide(&self.state, &command);
+        let blinded = self.blind.map(|blind| blind(&self.state));
+        let seen = blinded.as_ref().unwrap_or(&self.state);
+        let decided = decide(seen, &command);
         assert_eq!(
             decided,
-            decide(&self.state, &command),
+            decide(seen, &command),
             "the same state and command give the same events"
         );
         let events = decided?;
@@ -202,6 +207,7 @@ impl World {
             if placed {
                 invariant::neighbours_agree(&self.state, event);
             }
+            invariant::quotas_hold(&self.state, event);
         }
         invariant::check(&self.state);
         if self.thorough {

@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{CANDIDATES, LOOKED_AT, across_tenants, bounds, running};
+use super::{CANDIDATES, LOOKED_AT, across_tenants, bounds, is_aged, longer_gives_way, running};
 use crate::decide::can_pause;
 use crate::id::{JobId, NodeId, TenantId};
 use crate::schedule::allocation::Allocation;
 use crate::schedule::fleet::Node;
 use crate::schedule::gather::cost_milli_ms;
+use crate::schedule::order::key::cost_gpu_s;
+use crate::schedule::order::lend::use_of;
 use crate::schedule::order::reclaim::{Lent, Reclaim};
 use crate::schedule::pass::Ask;
 use crate::schedule::victim::Evictor;
@@ -122,15 +124,18 @@ impl<'a> Candidates<'a> {
 pub(super) fn candidates<'a>(state: &'a State, ask: &Ask<'_>, pausing: bool, at: Time) -> Candidates<'a> {
     let tenant = state.tree.tenant_of(ask.owner);
     let mut reclaim = Reclaim::by(state, ask);
+    // One that waits is known by its like; of one that is only being submitted nothing is.
+    let waiting = state.jobs.get(&ask.job);
+    let sooner = longer_gives_way(state) && waiting.is_some();
     let evictor = Evictor {
         priority: ask.spec.priority,
         gpus: ask.spec.demand.gpus,
-        cost_gpu_s: 0.0,
+        cost_gpu_s: waiting.map_or(0.0, |job| cost_gpu_s(state, job, job.ran_ms)),
         nominal: reclaim.is_due(),
-        aged: false,
+        aged: waiting.is_some_and(|job| is_aged(state, job, at)),
     };
     let mut found = Candidates::default();
-    let asked = asked(state, tenant, &evictor).take(CANDIDATES);
+    let asked = asked(state, tenant, &evictor, sooner).take(CANDIDATES);
     let across = across_tenants(state);
     for (of, job) in asked.filter_map(|(of, id)| Some((of, state.jobs.get(&id)?))) {
         let Some((allocations, first)) = held(state, job) else {
@@ -138,7 +143,11 @@ pub(super) fn candidates<'a>(state: &'a State, ask: &Ask<'_>, pausing: bool, at:
         };
         let pauses = pausing && can_pause(state, job, first);
         let owner = ScopeId::User(job.owner);
-        let preempts = (of == tenant || across) && job.spec.priority < evictor.priority;
+        let ours = of == tenant || across;
+        // Within a class only who loses nothing gives way to one that is done sooner.
+        let longer =
+            sooner && ours && job.spec.priority == evictor.priority && (pauses || job.spec.restartable);
+        let preempts = longer || ours && job.spec.priority < evictor.priority;
         let mut candidate = Candidate {
             job,
             allocations,
@@ -160,7 +169,12 @@ pub(super) fn candidates<'a>(state: &'a State, ask: &Ask<'_>, pausing: bool, at:
             borrows = reclaim.lent_to(state, job, first.node).is_some();
         }
         borrows |= candidate.lent.is_some();
-        let running = running(job, pauses, borrows, at);
+        let mut running = running(job, pauses, borrows, at);
+        if longer {
+            running.cost_gpu_s = cost_gpu_s(state, job, job.ran_ms);
+            running.aged = is_aged(state, job, at);
+            running.borrows |= !stands_on_nominal(state, job);
+        }
         if nodes.is_empty() || !running.may_give_way(&evictor, &bounds(state, owner), at) {
             continue;
         }
@@ -216,22 +230,47 @@ fn held<'a>(state: &'a State, job: &'a Job) -> Option<(Vec<&'a Allocation>, &'a 
     Some((held, first))
 }
 
-/// Whoever runs and could be behind the evictor, lowest priority first, last come first.
+/// Whether all that the job's scopes use of its class is theirs.
+fn stands_on_nominal(state: &State, job: &Job) -> bool {
+    let class = job
+        .admission
+        .as_ref()
+        .and_then(|admission| admission.hold.class.as_deref());
+    let Some(class) = class else { return false };
+    let mut uses = state
+        .tree
+        .chain(ScopeId::User(job.owner))
+        .filter_map(|scope| use_of(scope, class))
+        .peekable();
+    uses.peek().is_some() && uses.all(|of_scope| of_scope.borrowed_milli() == 0)
+}
+
+/// Whoever runs and could be behind the evictor, lowest priority first; last come first, but within the evictor's class,
+/// where it is the long ones that are looked for, first come first.
 fn asked(
     state: &State,
     tenant: Option<TenantId>,
     evictor: &Evictor,
+    sooner: bool,
 ) -> impl Iterator<Item = (Option<TenantId>, JobId)> {
     let (everybody, nominal, priority) = (across_tenants(state), evictor.nominal, evictor.priority);
     Priority::ALL
         .iter()
         .copied()
-        .filter(move |behind| *behind < priority || (nominal && *behind == priority))
+        .filter(move |behind| *behind < priority || ((nominal || sooner) && *behind == priority))
         .flat_map(move |behind| {
             let tenants = state
                 .running
                 .iter()
                 .filter(move |((of, level), _)| *level == behind && (everybody || nominal || *of == tenant));
-            tenants.flat_map(|((of, _), jobs)| jobs.iter().rev().map(|job| (*of, *job)))
+            tenants.flat_map(move |((of, _), jobs)| {
+                let first_come = (sooner && behind == priority).then(|| jobs.iter());
+                let last_come = first_come.is_none().then(|| jobs.iter().rev());
+                let jobs = first_come
+                    .into_iter()
+                    .flatten()
+                    .chain(last_come.into_iter().flatten());
+                jobs.map(|job| (*of, *job))
+            })
         })
 }

@@ -1,4 +1,4 @@
-//! Jobs that waited past the bound. They go first in their class, and what falls free of what they wait for goes to
+//! Jobs that waited past the bound. They go first, whatever their class, and what falls free of what they wait for goes to
 //! nobody else for a while: a large job would starve behind small ones for ever if it were only asked first.
 //!
 //! Absent: the bound itself, which the platform's share says. Asked by `walk`, and when a job is submitted.
@@ -38,14 +38,14 @@ pub fn competes(aged: &Demand, other: &Demand) -> bool {
 /// An aged job that a new one would get in the way of, were it started before its turn.
 pub fn ahead_of(state: &State, spec: &JobSpec, at: Time) -> Option<JobId> {
     let bound_ms = state.aged_ms();
-    let classes = Priority::ALL.iter().filter(|class| **class >= spec.priority);
     let aged = |queue: &Queue, class: Priority| -> Option<JobId> {
         queue.arrivals(class, None).take(LOOKED_AT).find(|id| {
             let job = &state.jobs[id];
             is_kept_for(job, bound_ms, at) && competes(&job.spec.demand, &spec.demand)
         })
     };
-    classes.copied().find_map(|class| aged(&state.queue, class))
+    let mut classes = Priority::ALL.iter().rev().copied();
+    classes.find_map(|class| aged(&state.queue, class))
 }
 
 #[cfg(test)]

@@ -1,8 +1,10 @@
 //! What puts one waiting line before another.
 
 use crate::id::JobId;
+use crate::state::State;
 use crate::tenancy::share::DEFAULT_AGED_S;
 use crate::time::SECOND_MS;
+use crate::workload::job::Job;
 
 /// See [`DEFAULT_AGED_S`].
 pub const AGED_MS: u64 = DEFAULT_AGED_S * SECOND_MS;
@@ -25,6 +27,14 @@ pub struct Key {
     /// What a completion is expected to cost, see [`rank_of`].
     pub rank: u64,
     pub job: JobId,
+}
+
+/// What serving a job costs the others that ran this long already: the least expected run time per completion, by what is
+/// known of its like, for all its GPUs.
+pub fn cost_gpu_s(state: &State, job: &Job, ran_ms: u64) -> f64 {
+    let Some(alike) = job.alike else { return 0.0 };
+    let cost_s = state.history.hazard(alike).cost_s(ran_ms / SECOND_MS, 0);
+    cost_s * job.spec.demand.gpu_milli() as f64 / 1000.0
 }
 
 /// A rank as an integer in eighths of a power of two: nearer than that two costs are as good as equal, and then the

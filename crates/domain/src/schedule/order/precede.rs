@@ -16,9 +16,6 @@ use crate::time::Time;
 /// Whether the first goes before the second.
 pub fn precedes(state: &State, first: &Ask<'_>, second: &Ask<'_>, at: Time) -> bool {
     let (one, other) = (first.spec.priority, second.spec.priority);
-    if one != other {
-        return one > other;
-    }
     let bound_ms = state.aged_ms();
     let aged = |ask: &Ask<'_>| {
         let job = state.jobs.get(&ask.job);
@@ -34,9 +31,10 @@ pub fn precedes(state: &State, first: &Ask<'_>, second: &Ask<'_>, at: Time) -> b
         scope.map_or(0, |scope| share_of(claim(scope), scope.share.weight))
     };
     match (aged(first), aged(second)) {
-        (true, true) => first.job < second.job,
         (true, false) => true,
         (false, true) => false,
+        _ if one != other => one > other,
+        (true, true) => first.job < second.job,
         (false, false) => (band(first), share(ours), first.job) < (band(second), share(theirs), second.job),
     }
 }

@@ -1,15 +1,16 @@
 //! A pass over the queue: which waiting job is tried next.
 //!
-//! Class by class: first those for whom others left; then who waited past the bound, oldest first; then line by line in
-//! their order. A line whose first job was refused is not asked again in the pass, nor is any line of equal need under the
-//! same limits or, for want of room, under the same policies: nothing a pass does gives back quota or room at once. The
-//! first few that found none are promised some. Work between two answers is bounded. A walk is no part of the state and is
-//! never stored; it names jobs, and the command `Schedule` decides about each. Driven by the controller.
+//! First who waited past the bound, oldest first, of all classes from the highest down: nothing starves, whatever
+//! comes above it. Then class by class: those for whom others left, and line by line in their order. A line whose
+//! first job was refused is not asked again in the pass, nor is any line of equal need under the same limits or, for
+//! want of room, under the same policies: nothing a pass does gives back quota or room at once. The first few that
+//! found none are promised some. Work between two answers is bounded. A walk is no part of the state and is never
+//! stored; it names jobs, and the command `Schedule` decides about each. Driven by the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::aged::{competes, is_kept_for, waited_ms};
-use super::key::{Band, rank_of};
+use super::key::{Band, cost_gpu_s, rank_of};
 use super::lend::is_sure;
 use super::standing::{Line, LineAt, Standings};
 use crate::command::Wish;
@@ -17,12 +18,12 @@ use crate::forecast::history::Signature;
 use crate::id::{JobId, UserId};
 use crate::refusal::{Code, Refusal};
 use crate::schedule::calendar::{self, Promise};
-use crate::schedule::evict::is_for_room;
+use crate::schedule::evict::{is_for_room, longer_gives_way};
 use crate::schedule::queue::Need;
 use crate::state::State;
 use crate::tenancy::policy::Policy;
 use crate::tenancy::scope::{Scope, ScopeId};
-use crate::time::{SECOND_MS, Time};
+use crate::time::Time;
 use crate::workload::job::{Job, Phase};
 use crate::workload::spec::{Demand, Priority};
 
@@ -62,10 +63,10 @@ impl Turn {
 
 #[derive(Debug, Clone)]
 enum Stage {
-    /// Others left for them; after this job.
-    Promised(Option<JobId>),
     /// Past the bound; after this job.
     Aged(Option<JobId>),
+    /// Others left for them; after this job.
+    Promised(Option<JobId>),
     /// Putting lines in order; after this one.
     Sorts(Option<(UserId, Need)>),
     Lines,
@@ -84,6 +85,8 @@ struct Asked {
 #[derive(Debug, Clone)]
 pub struct Walk {
     at: Time,
+    /// Classes whose aged jobs are to come, the present one last; while there are any, nobody else is asked.
+    aged: Vec<Priority>,
     /// Classes to come, the present one last.
     classes: Vec<Priority>,
     stage: Stage,
@@ -115,8 +118,9 @@ impl Walk {
     pub fn begin(state: &State, at: Time) -> Walk {
         Walk {
             at,
+            aged: Priority::ALL.to_vec(),
             classes: Priority::ALL.to_vec(),
-            stage: Stage::Promised(None),
+            stage: Stage::Aged(None),
             standings: Standings::default(),
             refused: BTreeSet::new(),
             no_room: BTreeSet::new(),
@@ -142,15 +146,20 @@ impl Walk {
             return Turn::Promise(job);
         }
         self.settle(state);
-        let Some(&class) = self.classes.last() else {
+        let Some(class) = self.class() else {
             return Turn::Over;
         };
         match self.stage.clone() {
-            Stage::Promised(after) => self.next_promised(state, class, after),
             Stage::Aged(after) => self.next_aged(state, class, after),
+            Stage::Promised(after) => self.next_promised(state, class, after),
             Stage::Sorts(after) => self.sort_some(state, class, after),
             Stage::Lines => self.next_line(state, class),
         }
+    }
+
+    /// The class that is asked now.
+    fn class(&self) -> Option<Priority> {
+        self.aged.last().or(self.classes.last()).copied()
     }
 
     /// How many jobs were asked about.
@@ -165,7 +174,7 @@ impl Walk {
             return false;
         };
         let passed = match &self.stage {
-            Stage::Promised(_) | Stage::Aged(_) => false,
+            Stage::Aged(_) | Stage::Promised(_) => false,
             Stage::Sorts(after) => after
                 .as_ref()
                 .is_some_and(|last| (job.owner, &need) <= (last.0, &last.1)),
@@ -188,8 +197,9 @@ impl Walk {
         let queued = job.is_some_and(|job| job.phase == Phase::Queued);
         // Quota comes back at once only if somebody who has it may be asked to leave.
         let for_quota = matches!(refusal.code, Code::QuotaInUse | Code::BorrowLimit | Code::NotLent);
-        let in_vain =
-            for_quota && job.is_some_and(|job| !self.any_sure && !outranks_any(state, job.spec.priority));
+        let in_vain = for_quota
+            && !longer_gives_way(state)
+            && job.is_some_and(|job| !self.any_sure && !outranks_any(state, job.spec.priority));
         let count = match for_quota {
             true => &mut self.for_quota,
             false => &mut self.for_room,
@@ -210,7 +220,7 @@ impl Walk {
     /// Gives the line asked last its new place: behind its next job if the last one went, else out of the pass.
     fn settle(&mut self, state: &State) {
         let Some(asked) = self.asked.take() else { return };
-        let class = *self.classes.last().expect("a job is asked within its class");
+        let class = self.class().expect("a job is asked within its class");
         let still_waits = state
             .jobs
             .get(&asked.job)
@@ -249,7 +259,9 @@ impl Walk {
                 self.ask(job.id, job.owner, Need::of(job), None)
             }
             None => {
-                self.stage = Stage::Aged(None);
+                // Who asks within nominal quota may get room that another could not.
+                self.no_room.clear();
+                self.stage = Stage::Sorts(None);
                 Turn::Looks
             }
         }
@@ -273,9 +285,11 @@ impl Walk {
                 return Turn::Looks;
             }
         }
-        // Who asks within nominal quota may get room that an older job could not.
-        self.no_room.clear();
-        self.stage = Stage::Sorts(None);
+        self.aged.pop();
+        self.begin_class(match self.aged.is_empty() {
+            true => Stage::Promised(None),
+            false => Stage::Aged(None),
+        });
         Turn::Looks
     }
 
@@ -324,7 +338,11 @@ impl Walk {
 
     fn next_class(&mut self) {
         self.classes.pop();
-        self.stage = Stage::Promised(None);
+        self.begin_class(Stage::Promised(None));
+    }
+
+    fn begin_class(&mut self, stage: Stage) {
+        self.stage = stage;
         self.standings = Standings::default();
         self.refused.clear();
         self.no_room.clear();
@@ -374,13 +392,12 @@ impl Walk {
 
     fn rank(&mut self, state: &State, job: &Job) -> u64 {
         let Some(alike) = job.alike else { return 0 };
-        let rank = |ran_s| {
-            let cost_s = state.history.hazard(alike).cost_s(ran_s, 0);
-            rank_of(cost_s * job.spec.demand.gpu_milli() as f64 / 1000.0)
-        };
-        match job.ran_ms / SECOND_MS {
-            0 => *self.ranks.entry(alike).or_insert_with(|| rank(0)),
-            ran_s => rank(ran_s),
+        match job.ran_ms {
+            0 => {
+                let rank = || rank_of(cost_gpu_s(state, job, 0));
+                *self.ranks.entry(alike).or_insert_with(rank)
+            }
+            ran_ms => rank_of(cost_gpu_s(state, job, ran_ms)),
         }
     }
 }
