@@ -36,6 +36,7 @@ use crate::image::store::Store;
 use crate::isolate::Isolation;
 use crate::isolate::broker::Broker;
 use crate::isolate::front::Front;
+use crate::isolate::guard::Mapping;
 use crate::isolate::mps::Mps;
 use crate::isolate::network::Networks;
 use crate::isolate::root::HostDir;
@@ -198,6 +199,12 @@ impl Node {
         for note in notes {
             tracing::info!("{note}");
         }
+        // Fail closed: a driver beside a guard that is not known is past it.
+        let guard = config.guard.as_ref().and_then(|library| {
+            Mapping::of(&config.program, library)
+                .inspect_err(|why| tracing::error!("the guard cannot be known in jobs: {why}"))
+                .ok()
+        });
         let node = Arc::new(Node {
             networks,
             volumes,
@@ -215,7 +222,7 @@ impl Node {
                 crate::part::AGAIN,
             )?,
             telemetry: Telemetry::default(),
-            watchdog: Watchdog::new(Setting::from_environment().root, config.context_bytes),
+            watchdog: Watchdog::new(Setting::from_environment().root, config.context_bytes, guard),
             ending: Mutex::default(),
             checkpoint: Checkpoint::of(&Setting::from_environment()),
             moving: Mutex::default(),

@@ -16,6 +16,7 @@ use tenure_domain::id::AllocationId;
 use tenure_domain::workload::job::StopReason;
 
 use crate::discover::{Device, Found};
+use crate::isolate::guard::Mapping;
 use crate::share::SharedReading;
 use crate::stop::StopRequest;
 use crate::telemetry::ByProcess;
@@ -37,6 +38,8 @@ pub struct Watchdog {
     root: PathBuf,
     /// What a driver takes of a device for each process, beside what the process asks for.
     context_bytes: u64,
+    /// How a process is known that has the guard.
+    guard: Option<Mapping>,
     suspects: Mutex<BTreeMap<(AllocationId, String), Suspect>>,
     past: Mutex<past::Past>,
 }
@@ -47,10 +50,11 @@ struct Suspect {
 }
 
 impl Watchdog {
-    pub fn new(root: PathBuf, context_bytes: u64) -> Watchdog {
+    pub fn new(root: PathBuf, context_bytes: u64, guard: Option<Mapping>) -> Watchdog {
         Watchdog {
             root,
             context_bytes,
+            guard,
             suspects: Mutex::default(),
             past: Mutex::default(),
         }

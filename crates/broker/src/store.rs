@@ -29,7 +29,7 @@ impl Store {
                     .mode(0o600)
                     .custom_flags(libc::O_TMPFILE)
                     .open(dir)?;
-                file.set_len(bytes)?;
+                reserve(&file, bytes)?;
                 Some(file)
             }
         };
@@ -55,5 +55,43 @@ impl Drop for Store {
     fn drop(&mut self) {
         // SAFETY: our own mapping.
         unsafe { libc::munmap(self.start, self.bytes) };
+    }
+}
+
+/// Has the file's room on its disk now. A sparse one would be found too large only when it is written, by a signal that
+/// ends the worker and with it what is on the device.
+fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    let length = libc::off_t::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    if length == 0 {
+        return Ok(());
+    }
+    // SAFETY: an open file of our own.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_is_said_before_anything_moves() {
+        let small = tempfile::tempdir().unwrap();
+        let mounted = |args: &[&str]| Command::new(args[0]).args(&args[1..]).arg(small.path()).status();
+        let mount = mounted(&["mount", "-t", "tmpfs", "-o", "size=1m", "none"]).unwrap();
+        assert!(
+            mount.success(),
+            "mounting a small file system needs root, as the worker's walls do"
+        );
+        let fits = Store::new(512 << 10, Some(small.path()));
+        let more = Store::new(4 << 20, Some(small.path()));
+        let error = more.err().map(|error| error.kind());
+        drop(fits.expect("there is room for it"));
+        assert!(mounted(&["umount"]).unwrap().success());
+        assert_eq!(error, Some(io::ErrorKind::StorageFull));
     }
 }

@@ -27,22 +27,67 @@ pub fn beside_this_program() -> Result<PathBuf, String> {
 /// Whether a file is the guard, and of a version that knows our pages. A loader takes a library that is no layer
 /// for none at all, and would give the job the whole device. Asked by a process of its own, for loading is running.
 pub fn check(library: &Path) -> Result<(), String> {
-    let output = std::process::Command::new(crate::PROGRAM)
-        .arg("probe-guard")
-        .arg(library)
-        .env_clear()
-        .stdin(std::process::Stdio::null())
-        .stderr(std::process::Stdio::null())
-        .output()
-        .map_err(|error| error.to_string())?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+    Mapping::of(Path::new(crate::PROGRAM), library).map(drop)
+}
+
+/// The library's file as the kernel's list of a process's mappings names it: device and inode. A bound file has the same
+/// in every job, and no other file has it, whatever it is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    device: String,
+    inode: String,
+}
+
+impl Mapping {
+    /// What a process that has loaded the library sees; `program` is the agent's.
+    pub fn of(program: &Path, library: &Path) -> Result<Mapping, String> {
+        let output = std::process::Command::new(program)
+            .arg("probe-guard")
+            .arg(library)
+            .env_clear()
+            .stdin(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .output()
+            .map_err(|error| error.to_string())?;
+        let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        match Mapping::read(&said).filter(|_| output.status.success()) {
+            Some(mapping) => Ok(mapping),
+            None => Err(said),
+        }
+    }
+
+    pub fn read(text: &str) -> Option<Mapping> {
+        let (device, inode) = text.split_once(' ')?;
+        Some(Mapping {
+            device: device.to_owned(),
+            inode: inode.to_owned(),
+        })
+    }
+
+    /// Whether a line of a process's mappings has the library's code.
+    pub fn is_in(&self, line: &str) -> bool {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let code = fields.next().is_some_and(|rights| rights.contains('x'));
+        let (device, inode) = (fields.nth(1), fields.next());
+        code && device == Some(&*self.device) && inode == Some(&*self.inode)
     }
 }
 
-/// What `probe-guard` does: says what is wrong with the library.
+/// What of a file is loaded here, as `Mapping` reads it.
+fn mapped(library: &Path) -> Result<String, String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").map_err(|error| error.to_string())?;
+    let path = std::fs::canonicalize(library).map_err(|error| error.to_string())?;
+    let line = maps.lines().find(|line| line.ends_with(&*path.to_string_lossy()));
+    let mut fields = line.into_iter().flat_map(str::split_ascii_whitespace).skip(3);
+    match (fields.next(), fields.next()) {
+        (Some(device), Some(inode)) => Ok(format!("{device} {inode}")),
+        _ => Err("it is loaded and not among the mappings".to_owned()),
+    }
+}
+
+/// What `probe-guard` does: says what is wrong with the library, or how a process that has it is known.
 pub fn probe(library: &Path) -> i32 {
+    let path = library;
     let wrong = || {
         // SAFETY: the library's start-up code runs, in a process that does nothing else.
         let library = unsafe { libloading::Library::new(library) }.map_err(|error| error.to_string())?;
@@ -55,7 +100,7 @@ pub fn probe(library: &Path) -> i32 {
         let version = unsafe { library.get::<extern "C" fn() -> u32>("tenure_guard_page_version") }
             .map_err(|_| "it does not say which pages it knows".to_owned())?();
         if version == tenure_limits::VERSION {
-            Ok(())
+            mapped(path)
         } else {
             Err(format!(
                 "it knows pages of version {version}, the agent {}",
@@ -64,7 +109,10 @@ pub fn probe(library: &Path) -> i32 {
         }
     };
     match wrong() {
-        Ok(()) => 0,
+        Ok(known) => {
+            println!("{known}");
+            0
+        }
         Err(why) => {
             println!("{why}");
             1

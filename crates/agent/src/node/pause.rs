@@ -5,12 +5,14 @@
 //! writes it down and has the run-time limit stand still. Each step may be repeated, so an agent that ended in between
 //! goes on where the server says it again. Off the node's one thread, for there may be many gigabytes to move.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, recv, send, socket_with};
 use tenure_domain::id::AllocationId;
 
@@ -28,6 +30,9 @@ use crate::watchdog::Jobs as _;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest line a worker answers with.
 const LINE_MOST: usize = 1024;
+/// How long a worker may take for an answer: moving what the largest devices hold takes minutes.
+const ANSWER: Duration = Duration::from_secs(900);
+const NOBODY: &str = "there is no worker that could set its devices aside, and their driver does not";
 
 impl Node {
     pub(super) fn pause(self: &Arc<Self>, id: AllocationId) -> io::Result<()> {
@@ -72,20 +77,28 @@ impl Node {
                 return Ok(());
             }
         }
-        match Control::connect(&self.worker_dir(id)) {
-            Ok(worker) => worker.set_aside(id)?,
-            Err(error) => match &self.checkpoint {
-                Some(checkpoint) => self.set_aside_by_driver(checkpoint, id)?,
-                None => {
-                    return Err(format!(
-                        "there is no worker that could set its devices aside, and no driver that does: {error}"
-                    ));
-                }
-            },
+        match (self.worker(id)?, &self.checkpoint) {
+            (Some(worker), _) => worker.set_aside(id)?,
+            (None, Some(checkpoint)) => self.set_aside_by_driver(checkpoint, id)?,
+            (None, None) => return Err(NOBODY.to_owned()),
         }
         // What another is given now is nobody's.
         self.shares.set_aside(id);
         pause::leave(&self.dir.allocation(id), true).map_err(|error| error.to_string())
+    }
+
+    /// The worker that serves it, if one does. One that does not answer is no reason to ask the driver: it has the devices,
+    /// and the job's own processes have none.
+    fn worker(&self, id: AllocationId) -> Result<Option<Control>, String> {
+        let dir = self.worker_dir(id);
+        match dir.try_exists() {
+            Ok(false) => Ok(None),
+            Ok(true) => match Control::connect(&dir) {
+                Ok(worker) => Ok(Some(worker)),
+                Err(error) => Err(format!("its worker does not answer: {error}")),
+            },
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// First the driver, for it needs the processes' help; what opened a device between that and their standing still
@@ -95,10 +108,13 @@ impl Node {
         self.drivers_set_aside(id)?;
         let cgroups = self.cgroups_of(id);
         let deadline = Instant::now() + PATIENCE;
+        let mut asides = BTreeSet::new();
         loop {
-            let users = checkpoint.users(&self.processes(id))?;
-            checkpoint.set_aside(&users)?;
-            let still = freeze::freeze(&cgroups).and_then(|()| {
+            let users = checkpoint.users(&self.processes(id));
+            let users = users.inspect_err(|_| self.give_up(checkpoint, &asides))?;
+            asides.extend(&users);
+            let aside = checkpoint.set_aside(&users);
+            let still = aside.and_then(|()| freeze::freeze(&cgroups)).and_then(|()| {
                 let now = checkpoint.users(&self.processes(id))?;
                 Ok(now.into_iter().find(|pid| !users.contains(pid)))
             });
@@ -116,8 +132,21 @@ impl Node {
                 Err(why) => why,
             };
             freeze::thaw(&cgroups);
-            checkpoint.take_up(&users)?;
+            self.give_up(checkpoint, &asides);
             return Err(why);
+        }
+    }
+
+    /// What could not be set aside whole goes on whole.
+    fn give_up(&self, checkpoint: &Checkpoint, asides: &BTreeSet<i32>) {
+        let living = asides
+            .iter()
+            .copied()
+            .filter(|pid| Path::new(&format!("/proc/{pid}")).exists());
+        for pid in living {
+            if let Err(why) = checkpoint.take_up(&[pid]) {
+                tracing::warn!(pid, why, "a process was not taken up again");
+            }
         }
     }
 
@@ -130,10 +159,16 @@ impl Node {
             .filter(|device| self.scrubs.is_on(&device.facts.uuid, id))
             .collect();
         let can = |device: &&Device| device.hardware().is_some_and(|hardware| hardware.checkpoint);
-        if !given.is_empty() && given.iter().all(can) {
+        let record = self.table.get(id);
+        let devices = record
+            .and_then(|record| record.subject)
+            .map_or(0, |subject| subject.devices);
+        // A device that is not seen just now may not be one that its driver sets aside.
+        let all = !given.is_empty() && given.len() >= devices as usize;
+        if all && given.iter().all(can) {
             return Ok(());
         }
-        Err("there is no worker that could set its devices aside, and their driver does not".to_owned())
+        Err(NOBODY.to_owned())
     }
 
     fn take_up_by_driver(&self, checkpoint: &Checkpoint, taker: &Taker) -> Result<(), String> {
@@ -187,14 +222,14 @@ impl Node {
                 return Ok(());
             }
         }
-        match (Control::connect(&self.worker_dir(id)), &self.checkpoint) {
-            (Ok(worker), _) => {
+        match (self.worker(id)?, &self.checkpoint) {
+            (Some(worker), _) => {
                 if worker.is_aside()? {
                     self.give_again(taker, || worker.ask("resume").map(drop))?;
                 }
             }
-            (Err(_), Some(checkpoint)) => self.take_up_by_driver(checkpoint, taker)?,
-            (Err(error), None) => return Err(error.to_string()),
+            (None, Some(checkpoint)) => self.take_up_by_driver(checkpoint, taker)?,
+            (None, None) => return Err(NOBODY.to_owned()),
         }
         pause::leave(&self.dir.allocation(id), false).map_err(|error| error.to_string())
     }
@@ -215,6 +250,7 @@ impl Control {
             None,
         )?;
         connect(&socket, &SocketAddrUnix::new(short)?)?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER))?;
         Ok(Control(socket))
     }
 

@@ -1,6 +1,7 @@
 //! Programs that use a driver past the guard: one of their processes has a driver's library loaded and the guard's not.
 //!
-//! Seen from outside, in the process's own maps. A driver under another name is not known here; what it reaches is held
+//! Seen from outside, in the process's own maps, where the guard is known by its file and not by its name: a job may give
+//! its own files any name. A driver under another name is not known here; what it reaches is held
 //! by the kernel: no device file that the job was not given, and no more memory than the job has.
 
 use std::collections::BTreeMap;
@@ -10,7 +11,7 @@ use std::path::Path;
 use tenure_domain::id::AllocationId;
 
 use super::{Jobs, Watchdog};
-use crate::isolate::guard::LIBRARY;
+use crate::isolate::guard::Mapping;
 use crate::share::SharedReading;
 
 /// Looks in a row that must agree: a loader may load drivers before it loads the guard.
@@ -38,7 +39,7 @@ impl Watchdog {
             let processes = jobs.processes_with_drivers(id);
             let found = processes
                 .into_iter()
-                .find_map(|pid| Some((pid, bare_driver(&self.root, pid, &drivers)?)));
+                .find_map(|pid| Some((pid, bare_driver(&self.root, pid, &drivers, self.guard.as_ref())?)));
             let Some((pid, driver)) = found else {
                 continue;
             };
@@ -72,20 +73,20 @@ fn drivers(root: &Path) -> Vec<String> {
 }
 
 /// The driver a process has loaded without the guard.
-fn bare_driver(root: &Path, pid: i32, drivers: &[String]) -> Option<String> {
+fn bare_driver(root: &Path, pid: i32, drivers: &[String], guard: Option<&Mapping>) -> Option<String> {
     let maps = fs::read_to_string(root.join(format!("proc/{pid}/maps"))).ok()?;
-    in_maps(&maps, drivers)
+    in_maps(&maps, drivers, guard)
 }
 
-fn in_maps(maps: &str, drivers: &[String]) -> Option<String> {
+fn in_maps(maps: &str, drivers: &[String], guard: Option<&Mapping>) -> Option<String> {
     let mut found = None;
     for line in maps.lines() {
+        if guard.is_some_and(|guard| guard.is_in(line)) {
+            return None;
+        }
         let Some(name) = line.rsplit('/').next().filter(|name| name.len() < line.len()) else {
             continue;
         };
-        if name.starts_with(LIBRARY) {
-            return None;
-        }
         if found.is_none() && drivers.iter().any(|driver| name.starts_with(driver.as_str())) {
             found = Some(name.to_owned());
         }
@@ -103,13 +104,26 @@ mod tests {
     #[test]
     fn a_driver_is_past_the_guard_only_without_it() {
         let drivers = ["libpocl.so".to_owned()];
-        let driver = "7f00-7f10 r-xp 0 fd:00 1  /usr/lib/x86_64-linux-gnu/libpocl.so.2.10.0\n";
-        let guard = "7f20-7f30 r-xp 0 fd:00 2  /run/tenure/libtenure_guard.so\n";
-        let other = "7f40-7f50 rw-p 0 00:00 0 \n7f60-7f70 r-xp 0 fd:00 3  /usr/lib/libpoclx.so\n";
-        let seen = |text: &[&str]| in_maps(&text.concat(), &drivers);
+        let driver = "7f00-7f10 r-xp 00000000 fd:00 1  /usr/lib/x86_64-linux-gnu/libpocl.so.2.10.0\n";
+        let guard = "7f20-7f30 r-xp 00001000 fd:00 2  /run/tenure/libtenure_guard.so\n";
+        let other = "7f40-7f50 rw-p 00000000 00:00 0 \n7f60-7f70 r-xp 0 fd:00 3  /usr/lib/libpoclx.so\n";
+        let known = Mapping::read("fd:00 2").expect("a device and an inode");
+        let seen = |text: &[&str]| in_maps(&text.concat(), &drivers, Some(&known));
         assert_eq!(seen(&[other, driver]).as_deref(), Some("libpocl.so.2.10.0"));
         assert_eq!(seen(&[driver, guard]), None);
         assert_eq!(seen(&[guard, driver]), None);
         assert_eq!(seen(&[other]), None);
+        for forged in [
+            "7f20-7f30 r-xp 00001000 fd:00 7  /tmp/libtenure_guard.so\n",
+            "7f20-7f30 r-xp 00001000 00:2a 2  /tmp/libtenure_guard.so\n",
+            "7f20-7f30 r--p 00001000 fd:00 2  /run/tenure/libtenure_guard.so\n",
+        ] {
+            assert!(seen(&[forged, driver]).is_some(), "{forged}");
+        }
+        let nothing_known = in_maps(&[guard, driver].concat(), &drivers, None);
+        assert!(
+            nothing_known.is_some(),
+            "without a guard there is none to be past of"
+        );
     }
 }

@@ -85,7 +85,7 @@ impl Bench {
     }
 
     fn dog(&self) -> Watchdog {
-        Watchdog::new(self.root.path().to_owned(), 10 * MIB)
+        Watchdog::new(self.root.path().to_owned(), 10 * MIB, None)
     }
 }
 

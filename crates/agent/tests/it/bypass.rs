@@ -49,8 +49,10 @@ def take(create, context, most=None):
 
 def stay(got):
     print('got', got, flush=True)
-    time.sleep(3)
-    print('stayed with', got, flush=True)
+    begun = time.monotonic()
+    while time.monotonic() < begun + 3:
+        time.sleep(0.1)
+        print('has', got, 'for', int((time.monotonic() - begun) * 1000), flush=True)
 
 def bare(path, **how):
     "A driver's own functions: those it gives a loader by name, and by its table."
@@ -95,12 +97,46 @@ async fn tried(bench: &Bench, level: Isolation, script: &str, source: &str) -> (
     (state, text)
 }
 
+/// What it had for more than a second.
 fn stayed(text: &str) -> u64 {
-    let last = text
-        .lines()
-        .rev()
-        .find_map(|line| line.strip_prefix("stayed with "));
-    last.map_or(0, |got| got.parse().unwrap())
+    let held = text.lines().filter_map(|line| {
+        let (got, ms) = line.strip_prefix("has ")?.split_once(" for ")?;
+        Some((got.parse::<u64>().ok()?, ms.parse::<u64>().ok()?))
+    });
+    let long = held.filter(|(_, ms)| *ms > 1000).map(|(got, _)| got);
+    long.max().unwrap_or(0)
+}
+
+/// Whether the try came as far as the wall, and did not fail for a reason of its own.
+fn came_to_a_wall(state: &RunState, text: &str) -> bool {
+    let walls = [
+        "got ",
+        "no platform",
+        "no device",
+        "out of memory: the job may use",
+    ];
+    // What is not in the job's tree cannot be opened.
+    let absent =
+        text.contains("cannot open shared object file") || text.contains("No such file or directory");
+    was_ended(state) || absent || walls.iter().any(|wall| text.contains(wall))
+}
+
+/// The same try where there is no wall at all goes on with more than the slice has: so what held it was the wall.
+async fn passes_without_walls(source: &str) {
+    let mut bare = tokio::process::Command::new("sh");
+    bare.args(["-c", RUN])
+        .env("TAKE", TAKE)
+        .env("SOURCE", format!("\nMOST = 8\n{source}"))
+        .env_remove("OPENCL_LAYERS");
+    let output = bare.output().await.unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        stayed(&text) > SLICE,
+        "a try that fails by itself shows nothing: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let _ = std::fs::remove_file("/tmp/mine.so");
+    let _ = std::fs::remove_dir_all("/tmp/pocl");
 }
 
 fn was_ended(state: &RunState) -> bool {
@@ -115,10 +151,12 @@ fn was_ended(state: &RunState) -> bool {
 
 /// At both levels: it never goes on with more than its slice. `guarded` says how it must end there.
 async fn holds(script: &str, source: &str, guarded: fn(&RunState, &str) -> bool) {
+    passes_without_walls(source).await;
     let bench = bench().await;
     for level in [Isolation::Guarded, Isolation::Fenced] {
         let (state, text) = tried(&bench, level, script, source).await;
         assert!(stayed(&text) <= SLICE, "{level:?}: {state:?} {text}");
+        assert!(came_to_a_wall(&state, &text), "{level:?}: {state:?} {text}");
         if level == Isolation::Guarded {
             assert!(guarded(&state, &text), "{state:?} {text}");
         }
@@ -208,6 +246,7 @@ stay(take(create, context, 64))";
 async fn a_copy_of_the_driver() {
     let source = "
 import shutil
+shutil.copytree('/usr/lib/x86_64-linux-gnu/pocl', '/tmp/pocl', dirs_exist_ok=True)
 shutil.copy(DRIVER, '/tmp/mine.so')
 cl = bare('/tmp/mine.so'); stay(take(cl.clCreateBuffer, opened(cl), 64))";
     let script = format!(
@@ -217,6 +256,21 @@ cl = bare('/tmp/mine.so'); stay(take(cl.clCreateBuffer, opened(cl), 64))";
         (was_held(state, text) || refused_or_ended(state, text)) && !text.contains("a device")
     })
     .await;
+}
+
+/// A file of the job's own is not the guard, whatever it is called and however it is mapped.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_in_name_alone() {
+    let source = "
+import mmap
+own = os.open('/tmp/libtenure_guard.so', os.O_RDWR | os.O_CREAT)
+os.write(own, bytes(4096))
+for rights in (mmap.PROT_READ | mmap.PROT_EXEC, mmap.PROT_READ):
+    try: kept = mmap.mmap(own, 4096, mmap.MAP_PRIVATE, rights); break
+    except OSError: pass
+cl = bare(DRIVER); stay(take(cl.clCreateBuffer, opened(cl)))";
+    holds(RUN, source, refused_or_ended).await;
+    let _ = std::fs::remove_file("/tmp/libtenure_guard.so");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -322,6 +322,7 @@ async fn forty_probes_reach_nothing() {
         let _ = std::fs::remove_file(file);
     }
     let found = reached(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!(found.len(), PROBES.len(), "every probe was tried without walls");
     let idle: Vec<_> = found.iter().filter(|(_, reached)| !**reached).collect();
     assert!(
         idle.is_empty(),
