@@ -18,6 +18,16 @@ test-long: export TENURE_POWER_CUTS = 50000
 test-long: export TENURE_KILLS = 2000
 test-long: export TENURE_CRASHES = 2000
 test-long: export TENURE_PROPERTY_OPS = 10000000
+test-long: export TENURE_SHARE_RUNS = 5
+test-long: export TENURE_HANDOVERS = 10000
+test-long: export TENURE_POCL_HANDOVERS = 10000
+test-long: export TENURE_LEDGER_KILLS = 2000
+test-long: export TENURE_TAMPER_ROUNDS = 6000
+test-long: export TENURE_FUZZ_ROUNDS = 10000
+test-long: export TENURE_AUDIT_JOBS = 1000000
+test-long: export TENURE_RECURRENCE_RULES = 10000
+test-long: export TENURE_BOOKING_ATTEMPTS = 1000000
+test-long: export TENURE_BOOKING_WINDOWS = 10000
 test-long: test fuzz sanitize
 
 check: fmt lint

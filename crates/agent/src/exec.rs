@@ -7,6 +7,7 @@
 
 mod door;
 mod init;
+mod listener;
 mod output;
 pub(crate) mod tally;
 pub(crate) mod terminal;

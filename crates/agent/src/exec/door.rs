@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -17,7 +18,7 @@ use tenure_api::channel::stream::{Exit, Terminal};
 
 use super::init::{Program, Stdio, World, become_job, confine, fail, start};
 use super::tally::Denials;
-use super::{children, terminal};
+use super::{children, listener, terminal};
 use crate::door::{Answer, NAME, Question};
 use crate::kernel;
 
@@ -248,22 +249,8 @@ fn attend(
 fn connect(world: &World<'_>, knock: &OwnedFd, port: u16) -> io::Result<()> {
     kernel::close_others(vec![knock.as_raw_fd()]);
     let (pid, denials) = start(world, |to_init| {
-        let connected = confine(world, to_init).and_then(|()| {
-            let socket = rustix::net::socket_with(
-                AddressFamily::INET,
-                SocketType::STREAM,
-                SocketFlags::CLOEXEC,
-                None,
-            )
-            .map_err(|error| error.to_string())?;
-            rustix::net::connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).map_err(
-                |error| match error {
-                    rustix::io::Errno::CONNREFUSED => format!("nothing listens on port {port} in the job"),
-                    other => format!("port {port} in the job cannot be reached: {other}"),
-                },
-            )?;
-            Ok(socket)
-        });
+        // Who listens is seen from outside the job's own walls alone. It is a port of the job's own loopback either way.
+        let connected = connected(port).and_then(|socket| confine(world, to_init).map(|()| socket));
         match connected {
             Ok(socket) => say(knock, &Answer::Yes { terminal: false }, Some(&socket)),
             Err(why) => say(knock, &Answer::No { why }, None),
@@ -272,6 +259,29 @@ fn connect(world: &World<'_>, knock: &OwnedFd, port: u16) -> io::Result<()> {
     })?;
     until_ended(world, knock, pid, denials)?;
     Ok(())
+}
+
+/// A connection to the job's own listener.
+fn connected(port: u16) -> Result<OwnedFd, String> {
+    let before = listener::own(Path::new("/proc"), port)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )
+    .map_err(|error| error.to_string())?;
+    rustix::net::connect(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port)).map_err(
+        |error| match error {
+            rustix::io::Errno::CONNREFUSED => format!("nothing listens on port {port} in the job"),
+            other => format!("port {port} in the job cannot be reached: {other}"),
+        },
+    )?;
+    // The same all the while, so it is who was connected to.
+    match listener::own(Path::new("/proc"), port)? == before {
+        true => Ok(socket),
+        false => Err(format!("who listens on port {port} changed meanwhile")),
+    }
 }
 
 /// How the process ended; none when nobody was there any more, so it was ended with all it had started.

@@ -521,6 +521,17 @@ async fn a_port_leads_to_what_listens_in_the_job() {
         String::from_utf8_lossy(&answer[..answer.len().min(200)])
     );
     assert!(answer.len() > 3_000_000);
+    // Jobs of a tenant share a loopback: what is meant for one does not reach who took its port before it.
+    let other = running(&bench, "sleep 60").await;
+    let mut stream = open(&bench, other, Target::Port { port }).await;
+    let _ = stream.sender.send(b"GET /zeros HTTP/1.0\r\n\r\n").await;
+    let said = all(&mut stream).await;
+    assert!(said.out.is_empty());
+    assert!(
+        said.why.as_ref().is_some_and(|why| why.contains("another job")),
+        "{:?}",
+        said.why
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
