@@ -15,3 +15,6 @@ pub mod seeded;
 pub mod throughput;
 pub mod trace;
 pub mod whole;
+
+#[cfg(test)]
+mod tests;
