@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 DATA ?= .tenure
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-.PHONY: run build test test-long check fmt lint deny unit walk schemathesis fuzz sanitize bench setup-run setup-test clean
+.PHONY: run build test test-long check fmt lint console-check deny unit walk schemathesis fuzz sanitize bench setup-run setup-test clean
 
 run: setup-run build
 	@exec $(TARGET)/release/tenure up --data-dir $(DATA) --demo
@@ -11,7 +11,7 @@ run: setup-run build
 build:
 	$(CARGO) build --release -p tenure-cli -p tenure-agent -p tenure-guard -p tenure-broker -p tenure-remote
 
-test: setup-test check unit schemathesis deny
+test: setup-test check console-check unit schemathesis deny
 
 # The same tests with the long trial counts.
 test-long: export TENURE_POWER_CUTS = 50000
@@ -37,6 +37,10 @@ fmt:
 
 lint:
 	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
+
+# The types of the console's scripts.
+console-check:
+	scripts/console-check
 
 deny:
 	scripts/deny

@@ -220,6 +220,7 @@ impl Run {
         let limits = Limits {
             memory_mib: order.memory_mib,
             cpu_milli: order.cpu_milli,
+            cpu_weight_milli: launch.cpu_weight_milli.unwrap_or(order.cpu_milli),
             processes_max: launch.processes_max,
         };
         let Ready {

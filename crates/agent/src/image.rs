@@ -11,6 +11,7 @@ pub mod command;
 mod index;
 mod layer;
 mod manifest;
+mod public;
 mod registry;
 mod session;
 pub mod store;
@@ -35,7 +36,10 @@ pub struct ImageConfig {
     pub image_bytes_max: u64,
     /// The most files and directories of one layer.
     pub entries_max: u64,
-    /// Registries spoken with without TLS, as `host` or `host:port`, beside those on this very host.
+    /// Hosts, as `host` or `host:port`, that may be asked at addresses which are not public: registries of the
+    /// operator's own, and where these lead to. Those on this very machine are spoken with without TLS.
+    pub private_registries: Vec<String>,
+    /// Such that are spoken with without TLS wherever they are.
     pub insecure_registries: Vec<String>,
     /// How long a registry may say nothing.
     pub stall: Duration,
@@ -52,6 +56,7 @@ impl Default for ImageConfig {
             kept_bytes: 50 << 30,
             image_bytes_max: 64 << 30,
             entries_max: 2_000_000,
+            private_registries: Vec::new(),
             insecure_registries: Vec::new(),
             stall: Duration::from_secs(30),
             tries: 4,

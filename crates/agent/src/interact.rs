@@ -6,16 +6,16 @@
 
 mod attach;
 mod exec;
+mod inlet;
 mod pipe;
 mod port;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use tenure_api::channel::stream::{
-    Down, Exit, MAX_CHUNK, MAX_COMMAND_BYTES, MAX_PER_ALLOCATION, MAX_PER_NODE, Size, Target, Terminal, Up,
-    WINDOW, cost,
+    Down, Exit, MAX_CHUNK, MAX_COMMAND_BYTES, MAX_PER_ALLOCATION, MAX_PER_NODE, Target, Terminal, Up, WINDOW,
+    cost,
 };
 use tenure_api::channel::{FromAgent, LogStream};
 use tenure_domain::id::AllocationId;
@@ -23,6 +23,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::node::Node;
 use crate::record::Phase;
+use inlet::{Inbox, Inlet, Input, inlet};
 
 /// All streams of one connection.
 pub(crate) struct Streams {
@@ -33,16 +34,8 @@ pub(crate) struct Streams {
 
 struct Open {
     allocation: AllocationId,
-    input: mpsc::UnboundedSender<Input>,
+    inlet: Inlet,
     credit: Arc<Semaphore>,
-    held: Arc<AtomicU32>,
-}
-
-/// What comes from the person.
-enum Input {
-    Data(Vec<u8>),
-    End,
-    Resize(Size),
 }
 
 /// Nobody is there any more.
@@ -84,31 +77,22 @@ impl Streams {
                     open.credit.add_permits(credit as usize);
                 }
             }
-            Down::Data { bytes } => {
-                let Some(open) = self.open.get(&stream) else {
-                    return;
-                };
-                let held = open.held.fetch_add(cost(&bytes), Ordering::AcqRel) + cost(&bytes);
-                if held > WINDOW || bytes.len() > MAX_CHUNK {
-                    // Who does not keep to the window is not served.
-                    self.open.remove(&stream);
-                } else {
-                    let _ = open.input.send(Input::Data(bytes));
-                }
-            }
+            Down::Data { bytes } => self.pass(stream, Input::Data(bytes)),
             Down::End => self.pass(stream, Input::End),
             Down::Resize { size } => self.pass(stream, Input::Resize(size)),
         }
     }
 
-    fn pass(&self, stream: u64, input: Input) {
-        if let Some(open) = self.open.get(&stream) {
-            let _ = open.input.send(input);
+    fn pass(&mut self, stream: u64, input: Input) {
+        if let Some(open) = self.open.get_mut(&stream)
+            && open.inlet.take(input).is_err()
+        {
+            self.open.remove(&stream);
         }
     }
 
     fn open(&mut self, stream: u64, allocation: AllocationId, target: Target) {
-        self.open.retain(|_, open| !open.input.is_closed());
+        self.open.retain(|_, open| !open.inlet.is_left());
         let of_allocation = self
             .open
             .values()
@@ -126,7 +110,6 @@ impl Streams {
             objection(&target)
         };
         let credit = Arc::new(Semaphore::new(WINDOW as usize));
-        let held = Arc::new(AtomicU32::new(0));
         let outbox = Outbox {
             stream,
             to_session: self.to_session.clone(),
@@ -136,18 +119,13 @@ impl Streams {
             tokio::spawn(async move { outbox.close(End::because(why)).await });
             return;
         }
-        let (input, receiver) = mpsc::unbounded_channel();
-        let inbox = Inbox {
-            receiver,
-            held: held.clone(),
-        };
+        let (inlet, inbox) = inlet();
         self.open.insert(
             stream,
             Open {
                 allocation,
-                input,
+                inlet,
                 credit,
-                held,
             },
         );
         let node = self.node.clone();
@@ -231,22 +209,11 @@ impl Outbox {
     }
 }
 
-/// What comes from the person, to be passed on before more comes.
-struct Inbox {
-    receiver: mpsc::UnboundedReceiver<Input>,
-    held: Arc<AtomicU32>,
-}
-
 impl Inbox {
-    /// None when nobody is there any more. Safe to cancel.
-    async fn next(&mut self) -> Option<Input> {
-        self.receiver.recv().await
-    }
-
-    /// The bytes were passed on, or nobody wants them: there is room for more.
+    /// The bytes were passed on, or nobody wants them: the other end hears that there is room for more.
     async fn passed_on(&self, bytes: &[u8], outbox: &Outbox) -> Result<(), Gone> {
         let credit = cost(bytes);
-        self.held.fetch_sub(credit, Ordering::AcqRel);
+        self.give_back(credit);
         outbox.say(Up::Window { credit }).await
     }
 }

@@ -14,6 +14,7 @@ pub mod landlock;
 pub mod mps;
 pub mod namespace;
 pub mod network;
+pub mod resource;
 pub mod root;
 pub mod seccomp;
 pub mod settings;

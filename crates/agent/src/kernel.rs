@@ -195,7 +195,8 @@ pub fn kill(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
-/// The wait status of a child that ended, any child for -1; none when none has ended or none is left.
+/// The wait status of a child that ended, any child for -1; none when none has ended or none is left. One that made the
+/// caller its tracer and stands still is no longer traced, and goes on.
 pub fn reap(pid: i32, wait: bool) -> Option<(i32, i32)> {
     let mut status = 0;
     loop {
@@ -204,9 +205,24 @@ pub fn reap(pid: i32, wait: bool) -> Option<(i32, i32)> {
         match reaped {
             -1 if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
             reaped if reaped <= 0 => return None,
+            stopped if libc::WIFSTOPPED(status) => trace_no_more(stopped, libc::WSTOPSIG(status)),
             reaped => return Some((reaped, status)),
         }
     }
+}
+
+/// Lets a traced child go on, with the signal it was stopped by; the stop after `exec` is by no signal of anybody's.
+fn trace_no_more(pid: i32, signal: i32) {
+    let signal = if signal == libc::SIGTRAP { 0 } else { signal };
+    // SAFETY: numbers alone; a child that is not traced is left as it is.
+    unsafe {
+        libc::ptrace(
+            libc::PTRACE_DETACH,
+            pid,
+            std::ptr::null_mut::<libc::c_void>(),
+            signal as usize as *mut libc::c_void,
+        )
+    };
 }
 
 /// A handle on a process that stays with it, whatever becomes of its number.

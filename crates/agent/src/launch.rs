@@ -52,6 +52,9 @@ pub struct Launch {
     /// It is a worker: it ends with its job, and serves who connects to its listener.
     #[serde(default)]
     pub worker: Option<Worker>,
+    /// What it weighs when processors are scarce, in thousandths of one, where that is not what it may use.
+    #[serde(default)]
+    pub cpu_weight_milli: Option<u32>,
     /// Files of the devices it was given.
     pub device_files: Vec<PathBuf>,
     /// What the drivers in its processes are told.

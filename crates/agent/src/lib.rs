@@ -7,7 +7,9 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod channel;
+mod check;
 mod checkpoint;
+mod chore;
 pub mod clock;
 pub mod conduct;
 pub mod discover;
@@ -28,6 +30,7 @@ pub mod node;
 pub mod part;
 pub mod record;
 pub mod run;
+mod saved;
 pub mod scrub;
 pub mod share;
 pub mod state_dir;

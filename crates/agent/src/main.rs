@@ -49,7 +49,7 @@ enum Command {
         )]
         state_dir: PathBuf,
         #[command(flatten)]
-        settings: ImageSettings,
+        settings: Box<ImageSettings>,
         #[command(subcommand)]
         what: ImageCommand,
     },
@@ -57,7 +57,11 @@ enum Command {
 
 #[derive(clap::Args)]
 struct ImageSettings {
-    /// A registry spoken with without TLS, as HOST or HOST:PORT; those on this machine need no mention
+    /// A registry at an address that is not public, as HOST or HOST:PORT, and each host it leads to; without TLS where
+    /// it is this very machine
+    #[arg(long = "private-registry", value_name = "HOST", global = true)]
+    private_registries: Vec<String>,
+    /// The same, spoken with without TLS
     #[arg(long = "insecure-registry", value_name = "HOST", global = true)]
     insecure_registries: Vec<String>,
     /// Above this many bytes of images, those not used for longest are removed
@@ -71,6 +75,7 @@ struct ImageSettings {
 impl ImageSettings {
     fn config(self) -> ImageConfig {
         ImageConfig {
+            private_registries: self.private_registries,
             insecure_registries: self.insecure_registries,
             kept_bytes: self.images_kept_bytes,
             image_bytes_max: self.image_bytes_max,

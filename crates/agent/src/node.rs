@@ -4,6 +4,8 @@
 //! who asks (`channel.rs`) and the run itself (`exec.rs`).
 
 mod adopt;
+mod check;
+mod energy;
 mod part;
 mod pause;
 mod release;
@@ -25,6 +27,7 @@ use tenure_domain::id::{AllocationId, VolumeId};
 use tenure_domain::workload::job::StopReason;
 use tokio::sync::watch as watch_channel;
 
+use crate::check::Checks;
 use crate::checkpoint::Checkpoint;
 use crate::conduct;
 use crate::discover::Found;
@@ -45,12 +48,13 @@ use crate::launch::Seat;
 use crate::lease::Lease;
 use crate::part::Parts;
 use crate::record::{Phase, Record};
+use crate::saved;
 use crate::scrub::{Scrubs, Taker};
 use crate::share::Shares;
 use crate::state_dir::StateDir;
 use crate::stop::StopRequest;
 use crate::table::Table;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{self, Telemetry};
 use crate::volume::{Erased, Volumes};
 use crate::watchdog::{self, Jobs, Watchdog};
 use release::Tombstones;
@@ -165,6 +169,7 @@ pub struct Node {
     found: Mutex<Arc<Found>>,
     pub shares: Shares,
     pub scrubs: Scrubs,
+    checks: Checks,
     parts: Parts,
     drivers: Drivers,
     mps: Option<Mps>,
@@ -209,8 +214,9 @@ impl Node {
             networks,
             volumes,
             erased: watch_channel::Sender::default(),
-            shares: Shares::open(dir.root(), config.kernel_limit)?,
+            shares: Shares::open(dir.root(), config.kernel_limit, isolation.namespaces.own)?,
             scrubs: Scrubs::open(dir.root())?,
+            checks: Checks::default(),
             mps: match &config.mps {
                 Some(program) => Some(Mps::open(dir.root(), program.clone())?),
                 None => None,
@@ -221,7 +227,7 @@ impl Node {
                 Box::new(Drivers(Setting::from_environment())),
                 crate::part::AGAIN,
             )?,
-            telemetry: Telemetry::default(),
+            telemetry: Telemetry::open(dir.root()),
             watchdog: Watchdog::new(Setting::from_environment().root, config.context_bytes, guard),
             ending: Mutex::default(),
             checkpoint: Checkpoint::of(&Setting::from_environment()),
@@ -324,14 +330,16 @@ impl Node {
 
     /// Ends what holds more of a device than its slice has, whatever the guard inside it says.
     pub fn watch_use(&self) {
-        let (found, pages) = (self.found(), self.shares.read());
+        let (found, given) = (self.found(), self.shares.given());
         let nvidia = self.telemetry.nvidia_processes(&found);
-        let over = self.watchdog.look(&found, &pages, nvidia.as_ref(), self);
-        let past = self.watchdog.past_the_guard(&pages, self);
-        for (id, note) in over.into_iter().chain(past) {
+        // What is seen at once is ended at once: looking at all that is mapped may take a while.
+        for (id, note) in self.watchdog.look(&found, &given, nvidia.as_ref(), self) {
             self.end_over_limit(id, note);
         }
         self.inspect();
+        for (id, note) in self.watchdog.past_the_guard(&given, self) {
+            self.end_over_limit(id, note);
+        }
     }
 
     fn end_over_limit(&self, id: AllocationId, note: String) {
@@ -344,10 +352,12 @@ impl Node {
     /// Who alone could have written on the page that an allocation's slice is on: those behind a worker cannot, and of
     /// several nobody can tell which it was.
     fn only_writer_beside(&self, id: AllocationId) -> Option<AllocationId> {
-        let pages = self.shares.read();
-        let page = pages.iter().find(|page| page.snapshot.slice(id.0).is_some())?;
-        let on_it = page.snapshot.slices.iter().map(|slice| AllocationId(slice.id));
-        let mut writers = on_it.filter(|&id| self.lives(id) && self.worker_cgroup(id).is_none());
+        let given = self.shares.given();
+        let its = given.iter().find(|slice| slice.allocation == id)?;
+        let on_it = given.iter().filter(|slice| slice.uuid == its.uuid);
+        let mut writers = on_it
+            .map(|slice| slice.allocation)
+            .filter(|&id| self.lives(id) && self.worker_cgroup(id).is_none());
         writers.next().filter(|_| writers.next().is_none())
     }
 
@@ -389,17 +399,21 @@ impl Node {
     pub fn measure(&self) {
         self.inspect();
         let pages = self.shares.read();
+        self.telemetry.meter_energy(&self.found(), &self.on_devices());
         self.telemetry
             .measure(&self.found(), &pages, tenure_limits::now_ns());
     }
 
-    /// Adds to reports of what runs how it uses its devices.
+    /// Adds to reports of what runs how it uses its devices, and when it last saved its work.
     pub fn add_usage(&self, reports: &mut [AllocationReport]) {
         for report in reports
             .iter_mut()
             .filter(|report| matches!(report.state, RunState::Running | RunState::Paused))
         {
             report.usage = self.telemetry.usage(report.allocation);
+            let record = self.table.get(report.allocation);
+            let dir = self.dir.allocation(report.allocation);
+            report.saved_ago_ms = record.and_then(|record| saved::ago_ms(&record, &dir));
         }
     }
 
@@ -417,8 +431,11 @@ impl Node {
         if record.usage.is_none() && record.conduct.is_none() {
             // What was done to its limits since the last look.
             self.inspect();
+            // What its devices used up to now is still its own.
+            self.telemetry.meter_energy(&self.found(), &self.on_devices());
             let ended = self.shares.end(id);
-            record.usage = ended.as_ref().map(|ended| ended.usage);
+            let counted = ended.as_ref().map(|ended| ended.usage);
+            record.usage = telemetry::with_energy(counted, self.telemetry.energy_mj(id));
             record.conduct =
                 conduct::of(&record, &dir, ended.as_ref(), self.shares.take_tampering(id)).map(Box::new);
             if (record.usage.is_some() || record.conduct.is_some())
@@ -427,6 +444,7 @@ impl Node {
                 tracing::warn!(allocation = %id, %error, "could not write down what a run used");
             }
         }
+        self.telemetry.forget_energy(id);
         self.shares.withdraw(id);
         self.parts.remove(id);
         record
@@ -460,6 +478,7 @@ impl Node {
                 why: "it was released before".to_owned(),
             },
             usage: None,
+            saved_ago_ms: None,
             kept: None,
             conduct: None,
         };

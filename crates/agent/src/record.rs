@@ -152,6 +152,7 @@ impl Record {
             ran_ms,
             state,
             usage: self.usage,
+            saved_ago_ms: None,
             kept: None,
             // Signed as it is sent, with the key of the day.
             conduct: None,

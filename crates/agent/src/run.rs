@@ -47,6 +47,8 @@ pub struct RunConfig {
 
 /// Runs until told to stop.
 pub async fn run(config: RunConfig) -> anyhow::Result<()> {
+    // Before there are any: where the kernel cannot keep jobs from cutting their pages short, the agent lives on.
+    tenure_limits::outlive_cut_pages();
     let dir = Arc::new(StateDir::open(&config.state_dir)?);
     let isolation = tokio::task::spawn_blocking(Isolation::of_this_host).await?;
     for note in &isolation.notes {

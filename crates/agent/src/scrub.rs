@@ -9,9 +9,9 @@
 mod receipts;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -21,10 +21,11 @@ use tenure_domain::id::AllocationId;
 use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::tenancy::key::Digest;
 
+use crate::chore::{self, Unfinished, one_line};
 use crate::discover::{Device, Found};
 use crate::identity::Identity;
 use crate::record::write_whole;
-use crate::share::Shares;
+use crate::share::{Given, Shares};
 pub use receipts::Receipts;
 
 /// A processor's memory comes zeroed from the kernel to every process, so of it only so much is overwritten.
@@ -109,8 +110,12 @@ impl Scrubs {
 
     /// Whether the allocation was given this device.
     pub fn is_on(&self, uuid: &str, id: AllocationId) -> bool {
-        let left = self.leftovers(uuid);
-        left.tenants.values().any(|allocations| allocations.contains(&id))
+        self.given(uuid).contains(&id)
+    }
+
+    /// Allocations that were given this device and may be there still.
+    pub fn given(&self, uuid: &str) -> BTreeSet<AllocationId> {
+        self.leftovers(uuid).tenants.into_values().flatten().collect()
     }
 
     /// Cleans those of its devices that others used. The error is for people; the receipt has it too.
@@ -136,8 +141,8 @@ impl Scrubs {
             let at_ms = SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_millis() as i64);
-            let free = unpromised(device, shares, taker.allocation);
-            let done = self.run(device, program, free, (slice.vram_mib << 20).min(free));
+            let done = room(device, &shares.given(), slice, taker.allocation)
+                .and_then(|free| self.run(device, program, free, slice.vram_mib << 20));
             let (done, fault) = match done {
                 Ok(done) => (done, None),
                 Err(why) => (Done::default(), Some(one_line(&why))),
@@ -208,52 +213,32 @@ impl Scrubs {
             .opencl
             .as_ref()
             .ok_or("no OpenCL driver serves it, and nothing else here can scrub it")?;
-        let cache = self.dir.join("cache");
-        let mut child = Command::new(program)
-            .args(["scrub", "--platform", &name.platform])
-            .args(["--device", &name.index.to_string()])
-            .args(["--bytes", &bytes.to_string()])
-            .args(["--least", &(slice - slice / KEPT_BY_DRIVER).to_string()])
-            .args(["--processor-bytes", &PROCESSOR_BYTES.to_string()])
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("HOME", "/nonexistent")
-            .env("POCL_CACHE_DIR", &cache)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| error.to_string())?;
-        let deadline = Instant::now() + PATIENCE + PATIENCE_PER_GIB * (bytes >> 30) as u32;
-        let status = loop {
-            match child.try_wait() {
-                Ok(Some(status)) => break status,
-                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(5)),
-                Ok(None) => {
-                    let _ = child.kill();
-                    std::thread::spawn(move || child.wait());
-                    return Err("it did not end in time".to_owned());
-                }
-                Err(error) => return Err(error.to_string()),
-            }
-        };
-        // Both say a line at most, which a pipe holds.
-        let mut said = String::new();
-        let _ = child
-            .stdout
-            .take()
-            .map(|pipe| pipe.take(4096).read_to_string(&mut said));
-        if status.success() {
-            return serde_json::from_str(said.trim())
-                .map_err(|_| "what was scrubbed was not said".to_owned());
+        let index = name.index.to_string();
+        let (bytes_of, least) = (bytes.to_string(), (slice - slice / KEPT_BY_DRIVER).to_string());
+        let processor = PROCESSOR_BYTES.to_string();
+        let command = chore::command(
+            program,
+            &self.dir.join("cache"),
+            [
+                "scrub",
+                "--platform",
+                &name.platform,
+                "--device",
+                &index,
+                "--bytes",
+                &bytes_of,
+                "--least",
+                &least,
+                "--processor-bytes",
+                &processor,
+            ],
+        );
+        let patience = PATIENCE + PATIENCE_PER_GIB * (bytes >> 30) as u32;
+        match chore::run(command, patience, &AtomicBool::new(false)) {
+            Ok(said) => serde_json::from_str(&said).map_err(|_| "what was scrubbed was not said".to_owned()),
+            Err(Unfinished::Failed(why)) => Err(why),
+            Err(Unfinished::Stopped) => Err("it was stopped".to_owned()),
         }
-        let mut why = String::new();
-        let _ = child
-            .stderr
-            .take()
-            .map(|pipe| pipe.take(4096).read_to_string(&mut why));
-        let last = why.lines().last().unwrap_or("it said nothing");
-        Err(last.trim_start_matches("tenure-broker: ").to_owned())
     }
 
     fn turn(&self, uuid: &str) -> Arc<Mutex<()>> {
@@ -292,21 +277,53 @@ fn scrubbed(taker: &Taker) -> impl Iterator<Item = &DeviceSlice> {
     taker.devices.iter().filter(|slice| slice.part.is_none())
 }
 
-/// Bytes of a device that no living slice was promised: no neighbour misses them meanwhile.
-fn unpromised(device: &Device, shares: &Shares, but: AllocationId) -> u64 {
-    let promised: u64 = shares
-        .read()
+/// Bytes of a device that no living slice was given, so that no neighbour misses them meanwhile. As the agent gave them: a
+/// page may say anything. Where they are fewer than the slice has, not all of what it is about to have can be scrubbed.
+fn room(device: &Device, given: &[Given], slice: &DeviceSlice, but: AllocationId) -> Result<u64, String> {
+    let given = given
         .iter()
-        .filter(|page| page.uuid == device.facts.uuid)
-        .flat_map(|page| &page.snapshot.slices)
-        .filter(|slice| slice.id != but.0)
-        .map(|slice| slice.limit_bytes)
-        .sum();
-    (device.facts.vram_mib << 20).saturating_sub(promised)
+        .filter(|one| one.uuid == device.facts.uuid && one.allocation != but)
+        .fold(0u64, |sum, one| sum.saturating_add(one.limit_bytes));
+    let free = (device.facts.vram_mib << 20).saturating_sub(given);
+    match free >= slice.vram_mib << 20 {
+        true => Ok(free),
+        false => Err(format!(
+            "{} MiB of it are free to be scrubbed, and {} MiB were to be handed over",
+            free >> 20,
+            slice.vram_mib
+        )),
+    }
 }
 
-/// As a receipt may carry it.
-fn one_line(why: &str) -> String {
-    let plain = |letter: &char| tenure_domain::name::check_text(&letter.to_string(), 4, "").is_ok();
-    why.chars().filter(plain).take(200).collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::tests::Bench;
+
+    #[test]
+    fn what_is_scrubbed_is_no_residents_word() {
+        let bench = Bench::new();
+        let shares = bench.open();
+        bench.admit(&shares, 7_001);
+        // So that nothing would be free, and a scrub of nothing as good as one.
+        bench.scribble(7_001, 16, &(1u64 << 40).to_le_bytes());
+        let slice = |vram_mib| DeviceSlice {
+            uuid: bench.found.devices[0].facts.uuid.clone(),
+            vram_mib,
+            compute_permille: 500,
+            capped: false,
+            part: None,
+        };
+        let room = |vram_mib, but| {
+            let device = &bench.found.devices[0];
+            room(device, &shares.given(), &slice(vram_mib), AllocationId(but))
+        };
+        assert_eq!(room(500, 7_002), Ok(900 << 20));
+        assert_eq!(
+            room(1000, 7_001),
+            Ok(1000 << 20),
+            "its own is there to be scrubbed"
+        );
+        assert!(room(901, 7_002).is_err_and(|why| why.contains("900 MiB of it are free")));
+    }
 }

@@ -2,8 +2,11 @@
 //!
 //! A slice's id is its allocation's number, so an agent started anew knows whose each is. Pages live in memory
 //! only: their locks mean nothing after a reboot, and a page that is written to disk would stall its writers.
-//! Deliberately absent: how a process takes part (limits), and what it is told of it (`isolate/guard.rs`).
+//! A guarded job can write on its device's page, so what was given is known apart from it (`given`), and written there
+//! again where it says something else. Deliberately absent: how a process takes part (limits), and what it is told of it
+//! (`isolate/guard.rs`).
 
+mod given;
 mod integrity;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,12 +23,13 @@ use tenure_domain::audit::conduct::Tampering;
 use tenure_domain::id::AllocationId;
 use tenure_domain::workload::spec::Isolation as Level;
 use tenure_domain::workload::usage::Usage;
-use tenure_limits::{Device, SliceReading, SliceSpec, Snapshot};
+use tenure_limits::{Device, Fit, SliceReading, SliceSpec, Snapshot};
 
 use crate::clock;
 use crate::discover::{Found, OpenClName};
 use crate::telemetry;
-use integrity::Integrity;
+pub use given::Given;
+use integrity::{Integrity, differs};
 
 /// A slice as its job's processes find it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,9 +58,14 @@ pub struct SharedReading {
 /// The pages of this node's devices.
 pub struct Shares {
     dir: PathBuf,
+    /// Where each allocation has its directory.
+    allocations: PathBuf,
     /// One kernel of a shared slice may run this long: no driver interrupts one.
     kernel_limit: Duration,
     pages: Mutex<BTreeMap<String, Arc<Page>>>,
+    /// Devices whose pages cannot be taken up while allocations live on them: nothing more is given there until those
+    /// have ended, for two pages of one device would each give all of it.
+    closed: Mutex<BTreeSet<String>>,
     /// Held while limits are written and while they are compared, so that nobody sees half of a change.
     integrity: Mutex<Integrity>,
 }
@@ -67,39 +76,84 @@ struct Page {
 }
 
 impl Shares {
-    /// Takes up the pages an older agent made in this boot.
-    pub fn open(state_dir: &Path, kernel_limit: Duration) -> io::Result<Shares> {
+    /// Takes up the pages an older agent made in this boot. Where jobs have trees of their own, into which pages are
+    /// bound, nobody else comes near the directory.
+    pub fn open(state_dir: &Path, kernel_limit: Duration, own_trees: bool) -> io::Result<Shares> {
         let dir = place(state_dir)?;
-        // To be passed through by jobs that share the host's files, not listed by them.
-        match DirBuilder::new().mode(0o711).create(&dir) {
+        // Else it is to be passed through by jobs that share the host's files, not listed by them.
+        let mode = if own_trees { 0o700 } else { 0o711 };
+        match DirBuilder::new().mode(mode).create(&dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
+            _ => fs::set_permissions(&dir, Permissions::from_mode(mode))?,
         }
-        let mut pages = BTreeMap::new();
-        for entry in fs::read_dir(&dir)? {
+        let shares = Shares {
+            dir,
+            allocations: state_dir.join("allocations"),
+            kernel_limit,
+            pages: Mutex::default(),
+            closed: Mutex::default(),
+            integrity: Mutex::default(),
+        };
+        shares.take_up()?;
+        Ok(shares)
+    }
+
+    fn take_up(&self) -> io::Result<()> {
+        let mut of_older = BTreeSet::new();
+        for earlier in given::read(&self.allocations) {
+            if !earlier.of_this_version {
+                of_older.insert(earlier.uuid.clone());
+            }
+            self.integrity().give(&earlier.uuid, earlier.spec);
+        }
+        for entry in fs::read_dir(&self.dir)? {
             let path = entry?.path();
             let Some(uuid) = path.file_stem().and_then(|name| name.to_str()).and_then(unname) else {
                 continue;
             };
-            match Device::open(&path) {
+            let is_given = self.integrity().all().any(|(on, _)| on == uuid);
+            let opened = Device::open(&path).or_else(|error| match is_given && !of_older.contains(&uuid) {
+                // It was one of ours: whoever is on it wrote over what it says of itself.
+                true => Device::open_mended(&path),
+                false => Err(error),
+            });
+            match opened {
                 Ok(device) => {
-                    pages.insert(uuid, Arc::new(Page { path, device }));
+                    self.believe(&uuid, &device);
+                    self.pages().insert(uuid, Arc::new(Page { path, device }));
+                }
+                Err(error) if is_given => {
+                    tracing::warn!(page = %path.display(), %error, "a limits page is not taken up; its device is closed while jobs are on it");
+                    self.closed().insert(uuid);
                 }
                 Err(error) => {
-                    // Of another version, or broken: what runs on it goes on with it, what comes gets a new one.
                     tracing::warn!(page = %path.display(), %error, "left a limits page behind");
                     fs::remove_file(&path)?;
                 }
             }
         }
-        let shares = Shares {
-            dir,
-            kernel_limit,
-            pages: Mutex::new(pages),
-            integrity: Mutex::default(),
-        };
-        shares.trust_all();
-        Ok(shares)
+        Ok(())
+    }
+
+    /// Of slices that an agent gave which wrote nothing down, what the page says is all there is to know.
+    fn believe(&self, uuid: &str, device: &Device) {
+        let Ok(snapshot) = device.snapshot() else { return };
+        let mut integrity = self.integrity();
+        for slice in &snapshot.slices {
+            if integrity.given(uuid, AllocationId(slice.id)).is_none() {
+                integrity.give(
+                    uuid,
+                    SliceSpec {
+                        id: slice.id,
+                        limit_bytes: slice.limit_bytes,
+                        weight_per_mille: slice.weight_per_mille,
+                        cap_per_mille: slice.cap_per_mille,
+                        kernel_limit_ns: Some(slice.kernel_limit_ns).filter(|limit| *limit > 0),
+                        process_limit_ns: None,
+                    },
+                );
+            }
+        }
     }
 
     /// Puts an order's slices on their devices. A device that only OpenCL's guard can watch over is not given
@@ -134,25 +188,38 @@ impl Shares {
         self.integrity.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What an older agent put on its pages is taken for what it meant.
-    fn trust_all(&self) {
-        let mut integrity = self.integrity();
-        for (uuid, page) in self.all() {
-            let Ok(snapshot) = page.device.snapshot() else {
-                continue;
-            };
-            for slice in &snapshot.slices {
-                integrity.trust(&uuid, &snapshot, AllocationId(slice.id));
-            }
-        }
+    fn pages(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Page>>> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares all pages with what was written on them; gives what was not seen before.
+    fn closed(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All slices as they were given, whatever pages say.
+    pub fn given(&self) -> Vec<Given> {
+        let integrity = self.integrity();
+        let given = integrity.all().map(|(uuid, spec)| Given {
+            uuid: uuid.to_owned(),
+            allocation: AllocationId(spec.id),
+            limit_bytes: spec.limit_bytes,
+            weight_per_mille: spec.weight_per_mille,
+        });
+        given.collect()
+    }
+
+    /// Compares all pages with what was given, and writes that on them where they say something else; tells what was not
+    /// seen before.
     pub fn inspect(&self) -> BTreeMap<AllocationId, BTreeSet<Tampering>> {
         let mut integrity = self.integrity();
         let mut news: BTreeMap<AllocationId, BTreeSet<Tampering>> = BTreeMap::new();
         for (uuid, page) in self.all() {
-            let snapshot = page.device.snapshot().ok();
+            // A longer one holds memory that is in nobody's limit.
+            let snapshot = page
+                .device
+                .snapshot()
+                .ok()
+                .filter(|_| page.device.has_its_length());
             if snapshot.is_none() {
                 // Seen below; others go on with it.
                 page.device.mend();
@@ -160,8 +227,25 @@ impl Shares {
             for (id, kinds) in integrity.look(&uuid, snapshot.as_ref()) {
                 news.entry(id).or_default().extend(kinds);
             }
+            if page.device.is_lost() {
+                self.open_again(&uuid, &page);
+            } else if let Some(snapshot) = snapshot {
+                write_again(&mut integrity, &uuid, &page.device, &snapshot);
+            }
         }
         news
+    }
+
+    /// A page that was cut short while the agent was at it is another file to it now.
+    fn open_again(&self, uuid: &str, page: &Page) {
+        match Device::open(&page.path) {
+            Ok(device) => {
+                let path = page.path.clone();
+                self.pages()
+                    .insert(uuid.to_owned(), Arc::new(Page { path, device }));
+            }
+            Err(error) => tracing::error!(device = uuid, %error, "a limits page cannot be opened again"),
+        }
     }
 
     /// What was done to an allocation's limits, told once.
@@ -172,33 +256,39 @@ impl Shares {
     fn add(&self, order: &Order, wanted: &DeviceSlice) -> io::Result<PathBuf> {
         let page = self.page(&wanted.uuid)?;
         let mut integrity = self.integrity();
-        let spec = SliceSpec {
-            id: order.allocation.0,
-            limit_bytes: wanted.vram_mib << 20,
-            weight_per_mille: wanted.compute_permille.into(),
-            cap_per_mille: wanted.capped.then(|| wanted.compute_permille.into()),
-            kernel_limit_ns: self
-                .longest_kernel(wanted)
-                .filter(|_| order.isolation != Level::Exclusive),
-            process_limit_ns: None,
-        };
+        let kernel_limit_ns = self
+            .longest_kernel(wanted)
+            .filter(|_| order.isolation != Level::Exclusive);
+        let spec = spec_of(order.allocation, wanted, kernel_limit_ns);
         match page.device.add(spec) {
             // Of a start that came to nothing: it is set anew.
-            Err(tenure_limits::Error::Exists(id)) => page
-                .device
-                .resize(id, spec.limit_bytes)
-                .and_then(|_| page.device.reshare(id, spec.weight_per_mille, spec.cap_per_mille)),
+            Err(tenure_limits::Error::Exists(_)) => write(&page.device, &spec).map(drop),
             added => added,
         }
         .map_err(io::Error::other)?;
+        integrity.give(&wanted.uuid, spec);
+        // Before anybody is there who could turn them back.
         if let Ok(snapshot) = page.device.snapshot() {
-            integrity.trust(&wanted.uuid, &snapshot, order.allocation);
+            integrity.begin(&wanted.uuid, &snapshot, order.allocation);
         }
+        self.keep(&integrity, order.allocation)?;
         Ok(page.path.clone())
     }
 
+    /// Writes down what an allocation has.
+    fn keep(&self, integrity: &Integrity, id: AllocationId) -> io::Result<()> {
+        let own = integrity.all().filter(|(_, spec)| spec.id == id.0);
+        let own: Vec<_> = own.map(|(uuid, spec)| (uuid.to_owned(), spec)).collect();
+        given::write(&self.allocations.join(id.to_string()), &own)
+    }
+
     fn page(&self, uuid: &str) -> io::Result<Arc<Page>> {
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.closed().contains(uuid) {
+            return Err(io::Error::other(format!(
+                "device {uuid} is closed until the jobs on it have ended: the page of its limits cannot be taken up"
+            )));
+        }
+        let mut pages = self.pages();
         if let Some(page) = pages.get(uuid) {
             return Ok(page.clone());
         }
@@ -215,7 +305,8 @@ impl Shares {
     pub fn resize(&self, id: AllocationId, wanted: &[DeviceSlice]) -> io::Result<()> {
         for wanted in wanted {
             if let Some(page) = self.all().get(&wanted.uuid) {
-                self.set(page, id, wanted).map_err(io::Error::other)?;
+                self.set(page, &wanted.uuid, self.resized(id, wanted))
+                    .map_err(io::Error::other)?;
             }
         }
         Ok(())
@@ -224,11 +315,13 @@ impl Shares {
     /// Keeps an allocation that has given its devices back from having anything of them.
     pub fn set_aside(&self, id: AllocationId) {
         for (uuid, page) in self.all() {
-            let mut integrity = self.integrity();
-            if page.device.resize(id.0, 0).is_ok()
-                && let Ok(snapshot) = page.device.snapshot()
-            {
-                integrity.trust(&uuid, &snapshot, id);
+            let given = self.integrity().given(&uuid, id);
+            if let Some(given) = given {
+                let nothing = SliceSpec {
+                    limit_bytes: 0,
+                    ..given
+                };
+                let _ = self.set(&page, &uuid, nothing);
             }
         }
     }
@@ -236,20 +329,18 @@ impl Shares {
     /// The same; but where a slice uses more than it would have, all stay as they were.
     pub fn try_resize(&self, id: AllocationId, wanted: &[DeviceSlice]) -> Result<(), String> {
         let pages = self.all();
-        let mut before = Vec::new();
+        let mut before: Vec<(&str, SliceSpec)> = Vec::new();
         for wanted in wanted {
-            let is_here = pages
-                .get(&wanted.uuid)
-                .and_then(|page| Some((page, present(page, id, wanted)?)));
-            let Some((page, was)) = is_here else {
-                self.put_back(&pages, id, &before);
+            let was = self.integrity().given(&wanted.uuid, id);
+            let (Some(page), Some(was)) = (pages.get(&wanted.uuid), was) else {
+                self.put_back(&pages, &before);
                 return Err(format!(
                     "device {} is not shared by the job in a way that can change",
                     wanted.uuid
                 ));
             };
-            before.push(was);
-            let why = match self.set(page, id, wanted) {
+            before.push((&wanted.uuid, was));
+            let why = match self.set(page, &wanted.uuid, self.resized(id, wanted)) {
                 Ok(fit) if fit.fits() => continue,
                 Ok(fit) => format!(
                     "the job uses {} MiB of device memory now, more than {} MiB",
@@ -258,35 +349,34 @@ impl Shares {
                 ),
                 Err(error) => error.to_string(),
             };
-            self.put_back(&pages, id, &before);
+            self.put_back(&pages, &before);
             return Err(why);
         }
         Ok(())
     }
 
-    fn put_back(&self, pages: &BTreeMap<String, Arc<Page>>, id: AllocationId, before: &[DeviceSlice]) {
-        for was in before {
-            if let Some(page) = pages.get(&was.uuid) {
-                let _ = self.set(page, id, was);
+    fn put_back(&self, pages: &BTreeMap<String, Arc<Page>>, before: &[(&str, SliceSpec)]) {
+        for (uuid, was) in before {
+            if let Some(page) = pages.get(*uuid) {
+                let _ = self.set(page, uuid, *was);
             }
         }
     }
 
-    fn set(
-        &self,
-        page: &Page,
-        id: AllocationId,
-        wanted: &DeviceSlice,
-    ) -> Result<tenure_limits::Fit, tenure_limits::Error> {
-        let weight = wanted.compute_permille.into();
+    fn resized(&self, id: AllocationId, wanted: &DeviceSlice) -> SliceSpec {
+        spec_of(id, wanted, self.longest_kernel(wanted))
+    }
+
+    fn set(&self, page: &Page, uuid: &str, spec: SliceSpec) -> Result<Fit, tenure_limits::Error> {
+        let id = AllocationId(spec.id);
         let mut integrity = self.integrity();
-        page.device
-            .reshare(id.0, weight, wanted.capped.then_some(weight))?;
-        page.device
-            .set_time_limits(id.0, self.longest_kernel(wanted), None)?;
-        let fit = page.device.resize(id.0, wanted.vram_mib << 20)?;
+        let fit = write(&page.device, &spec)?;
+        integrity.give(uuid, spec);
         if let Ok(snapshot) = page.device.snapshot() {
-            integrity.trust(&wanted.uuid, &snapshot, id);
+            integrity.begin(uuid, &snapshot, id);
+        }
+        if let Err(error) = self.keep(&integrity, id) {
+            tracing::error!(allocation = %id, %error, "could not write down what an allocation was given");
         }
         Ok(fit)
     }
@@ -320,7 +410,7 @@ impl Shares {
     /// Ends an allocation's slices: nothing more is allocated or launched on them. They leave their pages when
     /// their last process has.
     pub fn withdraw(&self, id: AllocationId) {
-        self.integrity().let_go(id);
+        self.let_go(id);
         for page in self.all().values() {
             if page.device.end(id.0).is_ok() {
                 let _ = page.device.remove(id.0);
@@ -328,8 +418,18 @@ impl Shares {
         }
     }
 
+    /// First of all that is done of a slice's end: what is not given is not written on its page again.
+    fn let_go(&self, id: AllocationId) {
+        self.integrity().let_go(id);
+        given::forget(&self.allocations.join(id.to_string()));
+    }
+
     /// Drops what dead processes left, and slices of allocations that are no longer `alive`.
     pub fn clear(&self, alive: impl Fn(AllocationId) -> bool) {
+        let given: BTreeSet<u64> = self.integrity().all().map(|(_, spec)| spec.id).collect();
+        for id in given.into_iter().map(AllocationId).filter(|id| !alive(*id)) {
+            self.let_go(id);
+        }
         for (uuid, page) in self.all() {
             page.device.reap();
             let Ok(snapshot) = page.device.snapshot() else {
@@ -341,11 +441,15 @@ impl Shares {
                 .iter()
                 .filter(|slice| !alive(AllocationId(slice.id)))
             {
-                self.integrity().let_go(AllocationId(slice.id));
                 let _ = page.device.end(slice.id);
                 let _ = page.device.remove(slice.id);
             }
         }
+        let integrity = self.integrity();
+        self.closed().retain(|uuid| {
+            integrity.all().any(|(on, _)| on == uuid)
+                || fs::remove_file(self.dir.join(format!("{}.page", name(uuid)))).is_err()
+        });
     }
 
     /// What all pages say.
@@ -362,21 +466,48 @@ impl Shares {
     }
 
     fn all(&self) -> BTreeMap<String, Arc<Page>> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.pages().clone()
     }
 }
 
-/// A slice as its page has it.
-fn present(page: &Page, id: AllocationId, like: &DeviceSlice) -> Option<DeviceSlice> {
-    let snapshot = page.device.snapshot().ok()?;
-    let slice = snapshot.slices.iter().find(|slice| slice.id == id.0)?;
-    Some(DeviceSlice {
-        uuid: like.uuid.clone(),
-        vram_mib: slice.limit_bytes >> 20,
-        compute_permille: u16::try_from(slice.weight_per_mille).ok()?,
-        capped: slice.cap_per_mille.is_some(),
-        part: None,
-    })
+/// As a page takes it.
+fn spec_of(id: AllocationId, wanted: &DeviceSlice, kernel_limit_ns: Option<u64>) -> SliceSpec {
+    let weight_per_mille = u32::from(wanted.compute_permille).clamp(1, 1000);
+    SliceSpec {
+        id: id.0,
+        limit_bytes: wanted.vram_mib.saturating_mul(1 << 20),
+        weight_per_mille,
+        cap_per_mille: wanted.capped.then_some(weight_per_mille),
+        kernel_limit_ns,
+        process_limit_ns: None,
+    }
+}
+
+/// Writes a slice's limits on its place.
+fn write(device: &Device, spec: &SliceSpec) -> Result<Fit, tenure_limits::Error> {
+    device.reshare(spec.id, spec.weight_per_mille, spec.cap_per_mille)?;
+    device.set_time_limits(spec.id, spec.kernel_limit_ns, spec.process_limit_ns)?;
+    device.resize(spec.id, spec.limit_bytes)
+}
+
+/// Writes what was given where a page says something else, or nothing.
+fn write_again(integrity: &mut Integrity, uuid: &str, device: &Device, snapshot: &Snapshot) {
+    let given: Vec<SliceSpec> = integrity
+        .all()
+        .filter(|(on, _)| *on == uuid)
+        .map(|(_, spec)| spec)
+        .collect();
+    for spec in given {
+        let written = match snapshot.slice(spec.id) {
+            Some(reading) if !differs(&spec, reading) => continue,
+            Some(_) => write(device, &spec).map(drop),
+            None => device.add(spec),
+        };
+        integrity.begin_anew(uuid, AllocationId(spec.id));
+        if let Err(error) = written {
+            tracing::warn!(device = uuid, %error, "could not write limits on their page again");
+        }
+    }
 }
 
 /// In memory, told from those of other agents and other boots.
@@ -405,20 +536,4 @@ fn unname(name: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_uuid_is_a_file_name() {
-        for uuid in [
-            "GPU-1234",
-            "opencl-ab-pocl-cpu-0",
-            "../../etc/passwd",
-            "",
-            "ü/\u{0}",
-        ] {
-            assert!(name(uuid).bytes().all(|byte| byte.is_ascii_hexdigit()));
-            assert_eq!(unname(&name(uuid)).as_deref(), Some(uuid));
-        }
-    }
-}
+pub(crate) mod tests;

@@ -3,12 +3,14 @@
 //! Slices are counted in their device's page, which outlives the agent; drivers are asked for the rest (`outside`), on
 //! threads and in processes of their own, since they can hang. Deliberately absent: what becomes of a reading (server), and limits.
 
+pub mod energy;
 pub mod nvidia;
 mod outside;
 mod rate;
 mod sysfs;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -19,6 +21,7 @@ use tenure_limits::{Counter, Snapshot};
 
 use crate::discover::Found;
 use crate::share::SharedReading;
+use energy::{Energy, OnDevices};
 use outside::Outside;
 use rate::Counts;
 
@@ -32,6 +35,7 @@ pub type ByProcess = BTreeMap<String, Vec<(i32, u64)>>;
 #[derive(Default)]
 pub struct Telemetry {
     inner: Mutex<Inner>,
+    energy: Mutex<Energy>,
     outside: Outside,
 }
 
@@ -44,6 +48,46 @@ struct Inner {
 }
 
 impl Telemetry {
+    /// With what an older agent metered of devices' counters.
+    pub fn open(state_dir: &Path) -> Telemetry {
+        Telemetry {
+            energy: Mutex::new(Energy::open(state_dir)),
+            ..Telemetry::default()
+        }
+    }
+
+    fn energy(&self) -> MutexGuard<'_, Energy> {
+        self.energy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shares out what devices used since the last look.
+    pub fn meter_energy(&self, found: &Found, present: &OnDevices) {
+        let outside = self.outside.read(found);
+        let counters = outside
+            .iter()
+            .filter_map(|(uuid, (gauges, _))| Some((uuid, gauges.energy_mj?)));
+        let mut energy = self.energy();
+        let mut any = false;
+        for (uuid, counter) in counters {
+            let here = present.get(uuid).map_or(&[][..], Vec::as_slice);
+            energy.note(uuid, counter, here);
+            any = true;
+        }
+        if any && let Err(error) = energy.keep() {
+            tracing::warn!(%error, "what devices used could not be written down");
+        }
+    }
+
+    /// Energy that was used for an allocation; none where its devices do not say.
+    pub fn energy_mj(&self, id: AllocationId) -> Option<u64> {
+        self.energy().used_mj(id)
+    }
+
+    /// Its energy is written down elsewhere.
+    pub fn forget_energy(&self, id: AllocationId) {
+        self.energy().forget(id);
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,10 +119,11 @@ impl Telemetry {
                 uuid: uuid.clone(),
                 gauges: summed(&slices),
                 slices,
+                parts: Vec::new(),
             };
             devices.insert(uuid, reading);
         }
-        for (uuid, gauges) in &outside {
+        for (uuid, (gauges, parts)) in &outside {
             let device = devices.entry(uuid).or_insert_with(|| DeviceReading {
                 uuid: uuid.clone(),
                 ..DeviceReading::default()
@@ -89,6 +134,7 @@ impl Telemetry {
                 used_vram_mib: gauges.used_vram_mib.or(device.gauges.used_vram_mib),
                 ..gauges.clone()
             };
+            device.parts = parts.clone();
         }
         inner.devices = devices.into_values().collect();
         inner.usage = usage;
@@ -110,7 +156,19 @@ impl Telemetry {
 
     /// Use of an allocation's devices since its start, as last read; none where it has no counters.
     pub fn usage(&self, id: AllocationId) -> Option<Usage> {
-        self.inner().usage.get(&id).copied()
+        let counted = self.inner().usage.get(&id).copied();
+        with_energy(counted, self.energy_mj(id))
+    }
+}
+
+/// What was counted, and the energy that was used for it.
+pub fn with_energy(counted: Option<Usage>, energy_mj: Option<u64>) -> Option<Usage> {
+    match energy_mj {
+        None => counted,
+        Some(energy_mj) => Some(Usage {
+            energy_mj,
+            ..counted.unwrap_or_default()
+        }),
     }
 }
 
@@ -131,6 +189,7 @@ pub fn used_by(slice: &tenure_limits::SliceReading) -> Usage {
         refusals: slice.counter(Counter::Refusals),
         denials: slice.counter(Counter::Denials),
         peak_vram_mib: slice.peak_bytes.div_ceil(1 << 20),
+        energy_mj: 0,
     }
 }
 

@@ -12,7 +12,8 @@ pub mod stream;
 
 use serde::{Deserialize, Serialize};
 use tenure_domain::audit::conduct::SignedConduct;
-use tenure_domain::id::{AllocationId, JobId, NodeId, VolumeId};
+use tenure_domain::id::{AllocationId, GpuId, JobId, NodeId, VolumeId};
+use tenure_domain::market::check::GpuReport;
 use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::schedule::hardware::PartChoice;
 use tenure_domain::schedule::receipt::Receipt;
@@ -25,7 +26,7 @@ use crate::secret_text::SecretText;
 use reading::DeviceReading;
 
 /// The protocol spoken here. A peer of another version is refused with a message that says both.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// No frame is longer.
 pub const MAX_FRAME: usize = 4 * 1024 * 1024;
 /// The most of a log that travels in one frame.
@@ -98,6 +99,12 @@ pub enum FromAgent {
     Scrubbed {
         receipt: Box<Receipt>,
     },
+    /// What was measured of a GPU that was asked what it is. Lost with the connection, it is asked for again.
+    Checked {
+        gpu: GpuId,
+        number: u64,
+        report: Box<GpuReport>,
+    },
     /// What was measured of these devices just now. Left out when the connection is slow.
     Readings {
         devices: Vec<DeviceReading>,
@@ -169,6 +176,10 @@ pub enum FromServer {
     EraseVolume {
         volume: VolumeId,
     },
+    /// One of the node's GPUs is to show what it is. Answered by `Checked`, as often as it is said.
+    CheckGpu {
+        question: Box<GpuQuestion>,
+    },
     /// The node's receipts up to this number need not be said again.
     ReceiptsTaken {
         number: u64,
@@ -230,6 +241,16 @@ pub struct Order {
     pub tty: bool,
 }
 
+/// What a GPU is asked, and what it is said to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GpuQuestion {
+    pub gpu: GpuId,
+    pub number: u64,
+    pub uuid: String,
+    pub memory_mib: u64,
+}
+
 /// A container image to fetch, if the node has it not, and to run the job in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -281,6 +302,9 @@ pub struct AllocationReport {
     /// Use of its devices so far, where it was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// How long ago it said that its work is safe, while it runs; absent where it never did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_ago_ms: Option<u64>,
     /// What it did at its devices' boundary, once it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conduct: Option<Box<SignedConduct>>,

@@ -1,6 +1,8 @@
 //! The typed client. One method a route; a refusal comes back as the server's own `Problem`.
 
+mod bill;
 mod booking;
+mod market;
 pub mod session;
 
 use std::time::Duration;
@@ -28,7 +30,7 @@ use crate::v1::job::{JobQuery, JobView, LogQuery, Plan, ResizeJob, SubmitJob, Wh
 use crate::v1::journal::{HeadView, ProofView};
 use crate::v1::limit::{BudgetsView, PolicyView, QuotaView, RulesView, SetBudgets, SetQuota, SetRules};
 use crate::v1::login::{Login, LoginView};
-use crate::v1::node::{CreateJoinToken, NewJoinToken, NodeView};
+use crate::v1::node::{CreateJoinToken, NewJoinToken, NodeQuery, NodeView};
 use crate::v1::page::Page;
 use crate::v1::platform::Health;
 use crate::v1::scope::{CreateSubscriber, CreateTenant, CreateUser, MoveScope, ScopeView, SetIdentity};
@@ -489,8 +491,8 @@ impl Client {
         self.change(Method::POST, "/v1/nodes/tokens", body, None).await
     }
 
-    pub async fn nodes(&self, cursor: Option<&str>) -> Answer<Page<NodeView>> {
-        self.query("/v1/nodes", &[("cursor", cursor)]).await
+    pub async fn nodes(&self, query: &NodeQuery) -> Answer<Page<NodeView>> {
+        self.query("/v1/nodes", query).await
     }
 
     pub async fn node(&self, node: &str) -> Answer<NodeView> {

@@ -159,12 +159,13 @@ pub fn read(text: &str) -> Result<Vec<Read>, BadCalendar> {
         return Err(bad(1, "it begins with BEGIN:VCALENDAR"));
     }
     let mut events: Vec<Read> = Vec::new();
+    // What the event says, line by line.
+    let mut said: Vec<(usize, String)> = Vec::new();
     // What we are in, the innermost last.
     let mut within: Vec<(usize, String)> = vec![(1, "VCALENDAR".into())];
     for (number, line) in lines {
-        let (mut parts, value) = split(&line).ok_or_else(|| bad(number, "a line is NAME:VALUE"))?;
-        let name = parts.remove(0).to_ascii_uppercase();
-        let parameters = parts;
+        let (parts, value) = split(&line).ok_or_else(|| bad(number, "a line is NAME:VALUE"))?;
+        let name = parts[0].to_ascii_uppercase();
         match (name.as_str(), within.len()) {
             ("BEGIN", depth) => {
                 if depth == 0 || depth > 8 {
@@ -174,7 +175,7 @@ pub fn read(text: &str) -> Result<Vec<Read>, BadCalendar> {
                     if events.len() == MAX_EVENTS {
                         return Err(bad(number, "a calendar has at most 200 events"));
                     }
-                    events.push(Read::default());
+                    said.clear();
                 }
                 within.push((number, value.to_ascii_uppercase()));
             }
@@ -184,23 +185,39 @@ pub fn read(text: &str) -> Result<Vec<Read>, BadCalendar> {
                     return Err(bad(number, "it ends what did not begin"));
                 }
                 if value.eq_ignore_ascii_case("VEVENT") && within.len() == 1 {
-                    let event = events
-                        .last()
-                        .filter(|event| !event.start.is_empty() && !event.end.is_empty());
-                    event.ok_or_else(|| bad(number, "an event says DTSTART and DTEND"))?;
+                    events.push(event(&said, number)?);
                 }
             }
-            (name, 2) if within[1].1 == "VEVENT" => {
-                if let Some(event) = events.last_mut() {
-                    property(event, name, &parameters, value).map_err(|why| bad(number, &why))?;
-                }
-            }
+            (_, 2) if within[1].1 == "VEVENT" => said.push((number, line)),
             _ => {}
         }
     }
     match within.last() {
         Some((line, open)) => Err(bad(*line, &format!("{open} does not end"))),
         None => Ok(events),
+    }
+}
+
+/// An event that ends in a line. Its properties stand in any order, and its start says what the others mean.
+fn event(said: &[(usize, String)], ends: usize) -> Result<Read, BadCalendar> {
+    let bad = |line: usize, why: &str| BadCalendar {
+        line,
+        why: why.into(),
+    };
+    let mut event = Read::default();
+    let starts = |line: &str| {
+        line.get(..7)
+            .is_some_and(|name| name.eq_ignore_ascii_case("DTSTART"))
+    };
+    let first = said.iter().filter(|(_, line)| starts(line));
+    for (number, line) in first.chain(said.iter().filter(|(_, line)| !starts(line))) {
+        let (parts, value) = split(line).ok_or_else(|| bad(*number, "a line is NAME:VALUE"))?;
+        let name = parts[0].to_ascii_uppercase();
+        property(&mut event, &name, &parts[1..], value).map_err(|why| bad(*number, &why))?;
+    }
+    match event.start.is_empty() || event.end.is_empty() {
+        true => Err(bad(ends, "an event says DTSTART and DTEND")),
+        false => Ok(event),
     }
 }
 
@@ -241,13 +258,13 @@ fn property(event: &mut Read, name: &str, parameters: &[&str], value: &str) -> R
         "DTEND" => {
             let (zone, wall) = moment(parameters, value)?;
             if zone != event.zone {
-                return Err("an event ends in the zone it begins in, which is said before".into());
+                return Err("an event ends in the zone it begins in".into());
             }
             event.end = wall;
         }
         "DURATION" => {
             let start = Wall::parse(&event.start);
-            let start = start.map_err(|_| "an event says its DTSTART before its duration".to_owned())?;
+            let start = start.map_err(|_| "an event with a duration says its DTSTART".to_owned())?;
             let end = duration_s(value).and_then(|seconds| start.plus_s(seconds));
             let end = end.ok_or("a duration is written PT1H30M or P1D, and is a year at most")?;
             event.end = end.to_string();
@@ -259,9 +276,7 @@ fn property(event: &mut Read, name: &str, parameters: &[&str], value: &str) -> R
             for value in value.split(',') {
                 let (zone, wall) = moment(parameters, value)?;
                 if zone != event.zone {
-                    return Err(format!(
-                        "{name} is in the zone the event begins in, which is said before"
-                    ));
+                    return Err(format!("{name} is in the zone the event begins in"));
                 }
                 match name {
                     "RDATE" => event.dates.push(wall),
@@ -277,8 +292,7 @@ fn property(event: &mut Read, name: &str, parameters: &[&str], value: &str) -> R
             {
                 return Err("occurrences are set apart one by one".into());
             }
-            // It may stand before the start, which says the zone.
-            if event.zone.is_some() && zone != event.zone {
+            if zone != event.zone {
                 return Err("an occurrence is named in the zone its event begins in".into());
             }
             event.of = Some(wall);
@@ -413,6 +427,28 @@ mod tests {
     }
 
     #[test]
+    fn what_an_event_says_stands_in_any_order() {
+        let lines = [
+            "EXDATE;TZID=Europe/Berlin:20260323T090000",
+            "RRULE:FREQ=WEEKLY;COUNT=3",
+            "UID:a",
+            "RDATE;TZID=Europe/Berlin:20260324T090000",
+            "DTSTART;TZID=Europe/Berlin:20260316T090000",
+            "SUMMARY:train",
+        ];
+        for end in ["DTEND;TZID=Europe/Berlin:20260316T103000", "DURATION:PT1H30M"] {
+            let read = |lines: &[&str]| read(&file(&lines.join("\r\n"))).expect("a calendar");
+            let mut forth = vec![end];
+            forth.extend(lines);
+            let back: Vec<&str> = forth.iter().rev().copied().collect();
+            assert_eq!(read(&forth), read(&back));
+            let event = &read(&forth)[0];
+            assert_eq!(event.end, "2026-03-16T10:30:00");
+            assert_eq!((event.dates.len(), event.except.len()), (1, 1));
+        }
+    }
+
+    #[test]
     fn what_is_written_is_read() {
         let shown = Shown {
             uid: "bkg_1-2".into(),
@@ -446,7 +482,11 @@ mod tests {
             ("DTSTART:20260316T090000Z\r\nDURATION:PT", "duration"),
             ("DTSTART:20260316T090000Z\r\nDURATION:P1H", "duration"),
             ("DTSTART:20260316T090000Z\r\nDURATION:P9999D", "duration"),
-            ("DURATION:PT1H\r\nDTSTART:20260316T090000Z", "before"),
+            ("DURATION:PT1H", "DTSTART"),
+            (
+                "DTEND:20260316T100000Z\r\nDTSTART;TZID=Europe/Berlin:20260316T090000",
+                "zone",
+            ),
             (
                 "DTSTART:20260316T090000Z\r\nRECURRENCE-ID;RANGE=THISANDFUTURE:20260316T090000Z",
                 "one by one",

@@ -4,19 +4,25 @@
 //! money is micros of the platform's currency.
 
 pub mod access;
+pub mod adjustment;
+pub mod analysis;
 pub mod audit;
+pub mod bill;
 pub mod booking;
 pub mod cost;
 pub mod event;
 pub mod fit;
 pub mod gpu;
+pub mod invoice;
 pub mod job;
 pub mod journal;
 pub mod limit;
 pub mod login;
+pub mod market;
 pub mod node;
 pub mod page;
 pub mod platform;
+pub mod price_book;
 pub mod scope;
 pub mod secret;
 pub mod service;

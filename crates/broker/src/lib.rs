@@ -13,6 +13,7 @@
 mod abi;
 mod audit;
 mod call;
+pub mod check;
 mod connection;
 mod control;
 mod driver;

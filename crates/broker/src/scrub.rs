@@ -6,8 +6,8 @@
 //! when a device is scrubbed and who vouches for it (the agent, which starts this as a process of its own, without the
 //! guard in front of the driver).
 
-mod device;
-mod kernel;
+pub(crate) mod device;
+pub(crate) mod kernel;
 
 use crate::abi::Handle;
 use crate::driver::{self, cl};
@@ -63,14 +63,7 @@ fn scrub_device(device: Handle, bytes: u64, least: u64, seed: u32) -> Result<Scr
     if taken < least {
         return Err(format!("the device gave {taken} bytes to scrub, not {least}"));
     }
-    // All are written before any is read: were one the memory of another, it would show.
-    for (number, piece) in pieces.iter().enumerate() {
-        kernels.write(&context, piece, salt(seed, number))?;
-    }
-    for (number, piece) in pieces.iter().enumerate() {
-        kernels.check(&context, piece, salt(seed, number))?;
-        canary(&context, piece, salt(seed, number))?;
-    }
+    write_and_read(&context, &kernels, &pieces, seed)?;
     for piece in &pieces {
         context.zero(piece)?;
     }
@@ -85,8 +78,25 @@ fn scrub_device(device: Handle, bytes: u64, least: u64, seed: u32) -> Result<Scr
     })
 }
 
+/// All are written before any is read: were one the memory of another, it would show.
+pub(crate) fn write_and_read(
+    context: &Context,
+    kernels: &Kernels,
+    pieces: &[Piece],
+    seed: u32,
+) -> Result<(), String> {
+    for (number, piece) in pieces.iter().enumerate() {
+        kernels.write(context, piece, salt(seed, number))?;
+    }
+    for (number, piece) in pieces.iter().enumerate() {
+        kernels.check(context, piece, salt(seed, number))?;
+        canary(context, piece, salt(seed, number))?;
+    }
+    Ok(())
+}
+
 /// Memory up to so many bytes, in pieces, all held at once.
-fn take(context: &Context, bytes: u64) -> Vec<Piece> {
+pub(crate) fn take(context: &Context, bytes: u64) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut left = bytes;
     let mut size = PIECE_MOST.min(device::largest(context.device));
@@ -125,7 +135,7 @@ fn pattern(at: u64, salt: u32) -> u32 {
     (at as u32).wrapping_mul(2_654_435_761) ^ ((at >> 32) as u32) ^ salt
 }
 
-fn seed() -> Result<u32, String> {
+pub(crate) fn seed() -> Result<u32, String> {
     let mut bytes = [0; 4];
     let mut random = std::fs::File::open("/dev/urandom").map_err(|error| error.to_string())?;
     std::io::Read::read_exact(&mut random, &mut bytes).map_err(|error| error.to_string())?;

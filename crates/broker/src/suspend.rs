@@ -50,7 +50,7 @@ pub fn suspend(world: &World) -> Result<Moved, String> {
     // Everything is fetched before anything is given up: whatever fails, the slice goes on as it was.
     let mut stores = Vec::new();
     for memory in all.memory.iter().filter(|memory| memory.made_from().is_none()) {
-        let store = Store::new(memory.bytes, world.spill.as_deref()).map_err(|error| error.to_string())?;
+        let store = Store::new(memory.bytes, world.spill.as_ref()).map_err(|error| error.to_string())?;
         fetch(&all, memory, &store).map_err(|fault| format!("memory was not fetched: {fault:?}"))?;
         stores.push((memory.clone(), store));
     }

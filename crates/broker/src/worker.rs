@@ -12,6 +12,7 @@ use crate::control;
 use crate::driver;
 use crate::object::lock;
 use crate::print;
+use crate::store::Spill;
 
 pub struct Settings {
     pub listener: Listener,
@@ -19,7 +20,7 @@ pub struct Settings {
     pub control: Option<Listener>,
     /// How much bulk memory all connections together may have.
     pub bulk_bytes: u64,
-    /// Where the bytes of a slice set aside go; in memory, if nowhere.
+    /// The file that the bytes of a slice set aside go to; in memory, if there is none.
     pub spill: Option<PathBuf>,
 }
 
@@ -32,11 +33,11 @@ pub struct World {
     living: Mutex<Vec<Weak<Connection>>>,
     pub bulk_used: AtomicU64,
     pub bulk_most: u64,
-    pub spill: Option<PathBuf>,
+    pub spill: Option<Arc<Spill>>,
 }
 
 impl World {
-    pub fn new(bulk_most: u64, spill: Option<PathBuf>) -> World {
+    pub fn new(bulk_most: u64, spill: Option<Arc<Spill>>) -> World {
         World {
             running: RwLock::new(()),
             suspended: AtomicBool::new(false),
@@ -99,7 +100,9 @@ const CONNECTIONS_MOST: usize = 256;
 pub fn run(settings: Settings) -> Result<(), String> {
     print::capture().map_err(|error| error.to_string())?;
     driver::open()?;
-    let world = Arc::new(World::new(settings.bulk_bytes, settings.spill));
+    let spill = settings.spill.as_deref().map(Spill::open).transpose();
+    let spill = spill.map_err(|error| format!("the file for what is set aside: {error}"))?;
+    let world = Arc::new(World::new(settings.bulk_bytes, spill));
     if let Some(listener) = settings.control {
         let world = world.clone();
         std::thread::Builder::new()

@@ -8,9 +8,9 @@ use crate::context::{Context, Globals};
 use crate::job::Change;
 use crate::refusal::Failure;
 use crate::{
-    apply, attach, audit, book, budget, cluster, completion, cost, doctor, event, exec, fit, gpu, job,
-    journal, login, logs, node, policy, port, price, quota, resize, role, rule, run, scope, secret, service,
-    share, sku, task, top, up, volume, whoami,
+    apply, attach, audit, book, budget, cluster, completion, cost, doctor, event, exec, fit, gpu, invoice,
+    job, journal, login, logs, market, node, policy, port, price, quota, resize, role, rule, run, scope,
+    secret, service, share, sku, task, top, up, volume, whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs
@@ -122,9 +122,15 @@ pub enum Command {
     /// A team's own nodes for the time of a booking
     #[command(subcommand)]
     Cluster(cluster::Command),
-    /// The price list
+    /// The exchange: offer what lies idle, buy what others offer
+    #[command(subcommand)]
+    Market(market::Command),
+    /// The price list, and price books: what each level asks of the one below
     #[command(subcommand)]
     Price(price::Command),
+    /// Invoices: counted up, issued, paid, given back, and proven without a server
+    #[command(subcommand)]
+    Invoice(invoice::Command),
     /// Named sizes
     #[command(subcommand)]
     Sku(sku::Command),
@@ -189,7 +195,9 @@ impl Command {
             Command::Volume(command) => command.run(context).await,
             Command::Book(command) => command.run(context).await,
             Command::Cluster(command) => command.run(context).await,
+            Command::Market(command) => command.run(context).await,
             Command::Price(command) => command.run(context).await,
+            Command::Invoice(command) => command.run(context).await,
             Command::Sku(command) => command.run(context).await,
             Command::Node(command) => command.run(context).await,
             Command::Gpu(command) => command.run(context).await,

@@ -25,6 +25,9 @@ pub enum Command {
         period: PeriodArg,
         #[arg(required = true, value_name = "WHAT=AMOUNT", value_parser = limit)]
         limits: Vec<Limit>,
+        /// Tell when this share of it is spent, such as 80%; may be repeated, and none takes all away
+        #[arg(long = "alert", value_delimiter = ',', value_name = "SHARE", value_parser = share)]
+        alerts: Vec<Option<u16>>,
         /// Count only jobs on this GPU class
         #[arg(long, conflicts_with_all = ["sku", "kind"])]
         class: Option<String>,
@@ -50,6 +53,15 @@ pub enum Limit {
     Money(Option<u64>),
     GpuSeconds(Option<u64>),
     Frames(Option<u64>),
+}
+
+fn share(text: &str) -> Result<Option<u16>, String> {
+    match text {
+        "none" => Ok(None),
+        text => units::permille(text)
+            .map(Some)
+            .map_err(|_| format!("'{text}' is not a share; write it like 80% or 0.8")),
+    }
 }
 
 fn limit(text: &str) -> Result<Limit, String> {
@@ -91,6 +103,7 @@ impl Command {
                 scope,
                 period,
                 limits,
+                alerts,
                 class,
                 sku,
                 kind,
@@ -107,8 +120,9 @@ impl Command {
                     money_micros: None,
                     gpu_seconds: None,
                     frames: None,
+                    alerts_permille: Vec::new(),
                 };
-                change(&mut budgets, budget, &limits);
+                change(&mut budgets, budget, &limits, &alerts);
                 show(
                     context,
                     &scope.path,
@@ -122,7 +136,7 @@ impl Command {
 }
 
 /// Sets the limits of the budget for the same period and the same jobs, keeping the others.
-fn change(budgets: &mut Vec<Budget>, new: Budget, limits: &[Limit]) {
+fn change(budgets: &mut Vec<Budget>, new: Budget, limits: &[Limit], alerts: &[Option<u16>]) {
     let same = |budget: &Budget| budget.period == new.period && budget.of() == new.of();
     let index = budgets.iter().position(same).unwrap_or_else(|| {
         budgets.push(new.clone());
@@ -134,6 +148,11 @@ fn change(budgets: &mut Vec<Budget>, new: Budget, limits: &[Limit]) {
             Limit::GpuSeconds(seconds) => budgets[index].gpu_seconds = seconds,
             Limit::Frames(frames) => budgets[index].frames = frames,
         }
+    }
+    if !alerts.is_empty() {
+        let shares = alerts.iter().flatten().copied();
+        let sorted: std::collections::BTreeSet<u16> = shares.collect();
+        budgets[index].alerts_permille = sorted.into_iter().collect();
     }
     budgets.retain(|budget| {
         budget.money_micros.is_some() || budget.gpu_seconds.is_some() || budget.frames.is_some()
@@ -234,14 +253,15 @@ mod tests {
             money_micros: None,
             gpu_seconds: None,
             frames: None,
+            alerts_permille: Vec::new(),
         }
     }
 
     #[test]
     fn one_budget_per_period_and_kind_of_job() {
         let mut budgets = Vec::new();
-        change(&mut budgets, month(), &[Limit::Money(Some(5))]);
-        change(&mut budgets, month(), &[Limit::GpuSeconds(Some(7))]);
+        change(&mut budgets, month(), &[Limit::Money(Some(5))], &[]);
+        change(&mut budgets, month(), &[Limit::GpuSeconds(Some(7))], &[]);
         assert_eq!(
             budgets,
             [Budget {
@@ -257,12 +277,14 @@ mod tests {
                 ..month()
             },
             &[Limit::Money(Some(1))],
+            &[],
         );
         assert_eq!(budgets.len(), 2);
         change(
             &mut budgets,
             month(),
             &[Limit::Money(None), Limit::GpuSeconds(None)],
+            &[],
         );
         assert_eq!(budgets.len(), 1);
     }

@@ -1,13 +1,18 @@
-//! `tenure cost`: what was spent, by whom and on what.
+//! `tenure cost`: what was spent, by whom and on what; put together, and told ahead (`cost/analysis.rs`).
+
+mod analysis;
 
 use clap::Args as ClapArgs;
+use tenure_api::v1::analysis::{AnalysisQuery, ForecastQuery};
 use tenure_api::v1::cost::{CostQuery, CostView};
 use tenure_api::v1::time::Moment;
 
+use self::analysis::ByArg;
 use crate::context::Context;
 use crate::moment::{ago, length, now, parse_since};
 use crate::output::{Form, Paint};
 use crate::refusal::Failure;
+use crate::run::KindArg;
 use crate::table::{Table, figure, text};
 use crate::{resolve, units};
 
@@ -21,6 +26,24 @@ pub struct Args {
     /// Until when
     #[arg(long, value_parser = parse_since, value_name = "WHEN")]
     until: Option<Moment>,
+    /// Put together by this, with what lay idle, instead of job by job
+    #[arg(long, value_enum, value_name = "WHAT")]
+    by: Option<ByArg>,
+    /// With --by: only on this GPU class
+    #[arg(long, requires = "by")]
+    class: Option<String>,
+    /// With --by: only of this SKU
+    #[arg(long, requires = "by")]
+    sku: Option<String>,
+    /// With --by: only of this kind
+    #[arg(long, value_enum, requires = "by")]
+    kind: Option<KindArg>,
+    /// With --by: only jobs of this name
+    #[arg(long, requires = "by")]
+    name: Option<String>,
+    /// What this month will come to, and what that rests on
+    #[arg(long, conflicts_with_all = ["by", "since", "until"])]
+    forecast: bool,
 }
 
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
@@ -29,6 +52,22 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
         Some(scope) => Some(resolve::scope(&client, scope).await?.id.to_string()),
         None => None,
     };
+    if args.forecast {
+        return analysis::forecast(context, &client, &ForecastQuery { scope }).await;
+    }
+    if let Some(by) = args.by {
+        let query = AnalysisQuery {
+            scope,
+            by: Some(by.into()),
+            since: args.since.map(|at| at.to_string()),
+            until: args.until.map(|at| at.to_string()),
+            class: args.class,
+            sku: args.sku,
+            kind: args.kind.map(Into::into),
+            name: args.name,
+        };
+        return analysis::by(context, &client, &query).await;
+    }
     let query = CostQuery {
         scope,
         since: args.since.map(|at| at.to_string()),

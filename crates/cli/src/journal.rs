@@ -118,7 +118,7 @@ impl Command {
     }
 }
 
-fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, Failure> {
+pub fn read_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T, Failure> {
     let document = input::read_text(file)?;
     serde_json::from_str(&document.text).map_err(|error| {
         Failure::usage(format!(

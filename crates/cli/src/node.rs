@@ -19,11 +19,19 @@ use crate::{gpu, input, resolve, units};
 pub enum Command {
     /// List nodes
     #[command(visible_alias = "ls")]
-    List,
+    List {
+        /// Only those that this tenant brought, or that are dedicated to it
+        #[arg(long)]
+        tenant: Option<String>,
+    },
     /// Show a node and its GPUs
     Show { node: String },
     /// Make a token with which one node joins, and print it, this once
+    #[command(visible_alias = "join")]
     Token {
+        /// Whose node it is then: only that tenant's jobs go there, and it may let it to others
+        #[arg(long)]
+        tenant: Option<String>,
         /// How long it is good for
         #[arg(long, value_parser = units::seconds, default_value = "1h", value_name = "TIME")]
         valid: u64,
@@ -75,9 +83,19 @@ impl Command {
     pub async fn run(self, context: &Context) -> Result<(), Failure> {
         let client = context.client()?;
         match self {
-            Command::List => list(context, &resolve::nodes(&client).await?),
+            Command::List { tenant: None } => list(context, &resolve::nodes(&client).await?),
+            Command::List { tenant: Some(tenant) } => {
+                let tenant = tenant_id(&client, &tenant).await?;
+                list(context, &resolve::nodes_of(&client, Some(tenant)).await?)
+            }
             Command::Show { node } => show(context, &client, &resolve::node(&client, &node).await?).await,
-            Command::Token { valid } => token(context, &client, valid).await,
+            Command::Token { tenant, valid } => {
+                let tenant = match tenant {
+                    Some(tenant) => Some(tenant_id(&client, &tenant).await?),
+                    None => None,
+                };
+                token(context, &client, valid, tenant).await
+            }
             Command::Cordon { node } => {
                 let id = resolve::node(&client, &node).await?.id.to_string();
                 list(context, &[client.cordon(&id).await?])
@@ -136,8 +154,16 @@ async fn tenant_id(client: &Client, text: &str) -> Result<TenantId, Failure> {
     }
 }
 
-async fn token(context: &Context, client: &Client, valid_s: u64) -> Result<(), Failure> {
-    let made = client.create_join_token(&CreateJoinToken { valid_s }).await?;
+async fn token(
+    context: &Context,
+    client: &Client,
+    valid_s: u64,
+    tenant: Option<TenantId>,
+) -> Result<(), Failure> {
+    let tenant = tenant.map(|tenant| tenant.to_string());
+    let made = client
+        .create_join_token(&CreateJoinToken { valid_s, tenant })
+        .await?;
     match context.out.form {
         Form::Json | Form::Yaml => context.out.value(&made),
         _ => {
@@ -237,7 +263,8 @@ async fn show(context: &Context, client: &Client, node: &NodeView) -> Result<(),
             table
                 .field_if("region", labels.region.as_deref().map(text))
                 .field_if("block", labels.block.as_deref().map(text))
-                .field_if("dedicated", labels.dedicated.map(|tenant| tenant.to_string()));
+                .field_if("dedicated", labels.dedicated.map(|tenant| tenant.to_string()))
+                .field_if("brought by", node.owner.map(|tenant| tenant.to_string()));
             let cpu = format!(
                 "{} of {}",
                 units::show_milli(node.used_cpu_milli.into()),

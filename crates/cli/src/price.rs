@@ -1,4 +1,7 @@
-//! `tenure price`: the price list. Setting changes what is named and keeps the rest.
+//! `tenure price`: the price list, and price books (`price/book.rs`). Setting the list changes what is named and keeps the
+//! rest.
+
+mod book;
 
 use std::path::PathBuf;
 
@@ -8,14 +11,18 @@ use tenure_domain::ledger::price::{ClassPrice, Prices};
 use crate::context::Context;
 use crate::refusal::Failure;
 use crate::table::{Table, figure, text};
-use crate::{input, spec_file, units};
+use crate::{input, resolve, spec_file, units};
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show the price list
-    Show,
+    /// Show the price list, or what a scope pays by it and all books
+    Show { scope: Option<String> },
     /// Change the price list; what runs keeps the price it was admitted at
     Set(SetArgs),
+    /// List the price books by which a level sells to the one below
+    Books(book::Books),
+    /// Say what a level asks of the one below from some moment on; what runs keeps its price
+    SetBook(Box<book::SetBook>),
 }
 
 #[derive(Debug, Args)]
@@ -59,7 +66,14 @@ fn class_price(text: &str) -> Result<(String, ClassPrice), String> {
 impl Command {
     pub async fn run(self, context: &Context) -> Result<(), Failure> {
         match self {
-            Command::Show => show(context, &context.client()?.prices().await?),
+            Command::Show { scope: None } => show(context, &context.client()?.prices().await?),
+            Command::Show { scope: Some(scope) } => {
+                let client = context.client()?;
+                let scope = resolve::scope(&client, &scope).await?.id.to_string();
+                book::sheet(context, &client.scope_prices(&scope).await?)
+            }
+            Command::Books(books) => books.run(context).await,
+            Command::SetBook(book) => book.run(context).await,
             Command::Set(SetArgs { file: Some(file), .. }) => {
                 let document = input::read_text(&file)?;
                 let prices: Prices = spec_file::read_one(&document)?;
@@ -88,34 +102,38 @@ impl Command {
 }
 
 fn show(context: &Context, prices: &Prices) -> Result<(), Failure> {
-    let currency = prices.currency.to_string();
     context.out.one(
         prices,
         |prices| prices.currency.to_string(),
         |prices| {
-            let money = |micros: i64| figure(units::show_money(micros, &currency));
             let mut table = Table::new(&["FOR AN HOUR OF", "PRICE"]);
-            table.row(vec![text("a CPU core"), money(prices.cpu_hour_micros)]);
-            table.row(vec![
-                text("a GiB of memory"),
-                money(prices.memory_gib_hour_micros),
-            ]);
-            let other = ("any other".to_owned(), prices.other);
-            for (class, price) in prices
-                .classes
-                .iter()
-                .map(|(class, price)| (class.to_string(), *price))
-                .chain([other])
-            {
-                table.row(vec![text(format!("{class} GPU")), money(price.gpu_hour_micros)]);
-                if price.vram_gib_hour_micros != 0 {
-                    table.row(vec![
-                        text(format!("{class} GPU, each GiB of VRAM")),
-                        money(price.vram_gib_hour_micros),
-                    ]);
-                }
-            }
+            list(&mut table, prices);
             table
         },
     )
+}
+
+fn list(table: &mut Table, prices: &Prices) {
+    let currency = prices.currency.to_string();
+    let money = |micros: i64| figure(units::show_money(micros, &currency));
+    table.row(vec![text("a CPU core"), money(prices.cpu_hour_micros)]);
+    table.row(vec![
+        text("a GiB of memory"),
+        money(prices.memory_gib_hour_micros),
+    ]);
+    let other = ("any other".to_owned(), prices.other);
+    for (class, price) in prices
+        .classes
+        .iter()
+        .map(|(class, price)| (class.to_string(), *price))
+        .chain([other])
+    {
+        table.row(vec![text(format!("{class} GPU")), money(price.gpu_hour_micros)]);
+        if price.vram_gib_hour_micros != 0 {
+            table.row(vec![
+                text(format!("{class} GPU, each GiB of VRAM")),
+                money(price.vram_gib_hour_micros),
+            ]);
+        }
+    }
 }

@@ -3,10 +3,10 @@
 pub mod job;
 
 use tenure_api::client::Client;
-use tenure_api::v1::node::NodeView;
+use tenure_api::v1::node::{NodeQuery, NodeView};
 use tenure_api::v1::page::Page;
 use tenure_api::v1::scope::ScopeView;
-use tenure_domain::id::NodeId;
+use tenure_domain::id::{NodeId, TenantId};
 use tenure_domain::tenancy::scope::{Level, ScopeId};
 
 use crate::refusal::Failure;
@@ -70,8 +70,40 @@ pub async fn node(client: &Client, text: &str) -> Result<NodeView, Failure> {
     })
 }
 
+/// All nodes; to who may not see those, the ones of their own tenant.
 pub async fn nodes(client: &Client) -> Result<Vec<NodeView>, Failure> {
-    all(async |cursor| client.nodes(cursor.as_deref()).await).await
+    match nodes_of(client, None).await {
+        Err(Failure::Refused(problem)) if ["not_found", "not_permitted"].contains(&&*problem.code) => {
+            nodes_of(client, own_tenant(client).await?).await
+        }
+        other => other,
+    }
+}
+
+/// Those of one tenant.
+pub async fn nodes_of(client: &Client, tenant: Option<TenantId>) -> Result<Vec<NodeView>, Failure> {
+    let tenant = tenant.map(|tenant| tenant.to_string());
+    all(async |cursor| {
+        let query = NodeQuery {
+            cursor,
+            tenant: tenant.clone(),
+            ..NodeQuery::default()
+        };
+        client.nodes(&query).await
+    })
+    .await
+}
+
+/// The caller's.
+pub async fn own_tenant(client: &Client) -> Result<Option<TenantId>, Failure> {
+    let path = client.whoami().await?.user.path;
+    let Some((tenant, _)) = path.split_once('/') else {
+        return Ok(None);
+    };
+    match scope_at(client, tenant, Level::Tenant).await?.id {
+        ScopeId::Tenant(tenant) => Ok(Some(tenant)),
+        _ => Ok(None),
+    }
 }
 
 /// Every item of a paged list.

@@ -61,7 +61,14 @@ impl Cell {
         let mut key = Digest([7; 32]);
         key.0[..8].copy_from_slice(&(number as u64).to_le_bytes());
         let expires = self.at.plus_ms(60_000);
-        self.act(Actor::System, Wish::CreateJoinToken { digest: key, expires });
+        self.act(
+            Actor::System,
+            Wish::CreateJoinToken {
+                digest: key,
+                expires,
+                tenant: None,
+            },
+        );
         let name = format!("node-{number}");
         let token = key;
         let joined = self.act(Actor::System, Wish::JoinNode { token, name, key });

@@ -7,13 +7,17 @@ pub mod allow;
 pub mod alternative;
 pub mod change;
 mod choose;
+pub(crate) mod inside;
 pub mod plan;
 pub mod quota;
 pub mod record;
 pub mod recurrence;
+mod reprice;
 pub mod resolve;
 mod settle;
 pub mod shelf;
+mod slot;
 pub mod terms;
 pub mod timeline;
-pub mod zone;
+
+pub use crate::zone;

@@ -11,9 +11,18 @@ use crate::booking::terms::Terms;
 use crate::booking::zone::{Wall, Zone};
 use crate::event::RefusedAccess;
 use crate::id::{
-    AllocationId, BookingId, GpuId, JobId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId,
+    AllocationId, BidId, BookingId, GpuId, InvoiceId, JobId, KeyId, LeaseId, NodeId, OfferId, SecretId,
+    SessionId, TenantId, UserId, VolumeId,
 };
+use crate::ledger::adjust::AdjustmentKind;
+use crate::ledger::book::Book;
+use crate::ledger::invoice::Draft;
 use crate::ledger::price::Prices;
+use crate::market::auto::AutoSpec;
+use crate::market::bid::BidSpec;
+use crate::market::check::GpuReport;
+use crate::market::offer::OfferSpec;
+use crate::market::terms::MarketTerms;
 use crate::meter::Amounts;
 use crate::money::Micros;
 use crate::schedule::fleet::Inventory;
@@ -166,6 +175,29 @@ pub enum Wish {
     SetPrices {
         prices: Prices,
     },
+    /// Gives money, or takes it where something was charged too low, with a reason.
+    Adjust {
+        scope: ScopeId,
+        kind: AdjustmentKind,
+        amount: Micros,
+        invoice: Option<InvoiceId>,
+        reason: String,
+    },
+    /// Issues what was counted up from a scope's bill rows.
+    IssueInvoice {
+        draft: Box<Draft>,
+    },
+    PayInvoice {
+        invoice: InvoiceId,
+        reference: String,
+    },
+    /// Says what a seller asks of one buyer, or of all it has, from a moment on; absent means from now.
+    SetBook {
+        seller: ScopeId,
+        buyer: Option<ScopeId>,
+        from: Option<Time>,
+        book: Box<Book>,
+    },
     DefineSku {
         sku: Sku,
     },
@@ -176,6 +208,8 @@ pub enum Wish {
     CreateJoinToken {
         digest: Digest,
         expires: Time,
+        /// Who brings the node, if not the platform.
+        tenant: Option<TenantId>,
     },
     JoinNode {
         token: Digest,
@@ -246,16 +280,18 @@ pub enum Wish {
         booking: BookingId,
         of: Wall,
         more_s: u64,
-        zone: Box<Zone>,
+        /// None where the tz database has no such zone any more.
+        zone: Option<Box<Zone>>,
     },
     TransferBooking {
         booking: BookingId,
         to: ScopeId,
     },
+    /// The zone is needed where a series is cut.
     CancelBooking {
         booking: BookingId,
         which: Which,
-        zone: Box<Zone>,
+        zone: Option<Box<Zone>>,
     },
     /// Does what time has made due. The zones are those known today.
     AdvanceBookings {
@@ -265,6 +301,56 @@ pub enum Wish {
     ResolveBookings {
         zones: fn(&str) -> Option<Zone>,
         edition: &'static str,
+    },
+
+    SetMarketTerms {
+        terms: MarketTerms,
+    },
+    /// The zone of its windows, where they are daily.
+    MakeOffer {
+        seller: TenantId,
+        spec: Box<OfferSpec>,
+        zone: Option<Box<Zone>>,
+    },
+    /// What is leased of it stays leased.
+    WithdrawOffer {
+        offer: OfferId,
+    },
+    /// Has what the forecast says lies idle offered from now on.
+    SetAutoOffer {
+        seller: TenantId,
+        spec: Box<AutoSpec>,
+    },
+    RemoveAutoOffer {
+        seller: TenantId,
+        class: String,
+    },
+    /// Buys what there is now, or waits for it, as it says.
+    PlaceBid {
+        scope: ScopeId,
+        spec: Box<BidSpec>,
+    },
+    CancelBid {
+        bid: BidId,
+    },
+    /// The seller wants it back, after its notice.
+    RecallLease {
+        lease: LeaseId,
+    },
+    /// The buyer has no more use for it.
+    ReturnLease {
+        lease: LeaseId,
+    },
+    /// A node measured one of its GPUs, as it was asked.
+    AnswerGpuCheck {
+        node: NodeId,
+        gpu: GpuId,
+        number: u64,
+        report: GpuReport,
+    },
+    /// Does what time has made due. The zones are those known today.
+    AdvanceMarket {
+        zones: fn(&str) -> Option<Zone>,
     },
 
     Submit {
@@ -377,6 +463,10 @@ pub enum Observation {
     /// It could not be paused, or not resumed, and is as it was.
     Kept {
         why: String,
+    },
+    /// The job said that what it did is safe, so long ago.
+    Saved {
+        ago_ms: u64,
     },
     /// It ended; `by` says who ended it where it was not the job itself.
     Exited {

@@ -1,11 +1,15 @@
 //! `decide`: from a state and a wish to events, or to a refusal. Each wish is decided in the room of its noun.
 
 mod audit;
+mod book;
 mod booking;
 mod fleet;
 mod grow;
+mod invoice;
 mod job;
+mod market;
 mod member;
+mod meter;
 mod pause;
 mod platform;
 mod resize;
@@ -15,6 +19,7 @@ mod session;
 mod task;
 mod volume;
 
+pub(crate) use meter::Rater;
 pub(crate) use pause::can_pause;
 
 use crate::actor::Actor;
@@ -76,7 +81,9 @@ pub fn decide(state: &State, command: &Command) -> Result<Vec<Event>, Refusal> {
         ids: Ids::starting_at(command.ids),
     };
     let events = decided(&mut case)?;
-    Ok(case.follow(events))
+    let events = case.follow(events);
+    let events = crate::market::fault::with_leases(state, events, command.at);
+    Ok(crate::ledger::alert::with_alerts(state, events, command.at))
 }
 
 fn decided(case: &mut Case<'_>) -> Result<Vec<Event>, Refusal> {
@@ -89,6 +96,21 @@ fn decided(case: &mut Case<'_>) -> Result<Vec<Event>, Refusal> {
             prices,
         } => case.found(platform, owner, *key, prices),
         Wish::SetPrices { prices } => case.set_prices(prices),
+        Wish::Adjust {
+            scope,
+            kind,
+            amount,
+            invoice,
+            reason,
+        } => case.adjust(*scope, *kind, *amount, *invoice, reason),
+        Wish::IssueInvoice { draft } => case.issue_invoice(draft),
+        Wish::PayInvoice { invoice, reference } => case.pay_invoice(*invoice, reference),
+        Wish::SetBook {
+            seller,
+            buyer,
+            from,
+            book,
+        } => case.set_book(*seller, *buyer, *from, book),
         Wish::DefineSku { sku } => case.define_sku(sku),
         Wish::RemoveSku { name } => case.remove_sku(name),
         Wish::CountRefusals { counts } => case.only_system().map(|()| {
@@ -161,7 +183,11 @@ fn decided(case: &mut Case<'_>) -> Result<Vec<Event>, Refusal> {
         Wish::RemoveVolume { volume } => case.remove_volume(*volume),
         Wish::NoteVolumeErased { node, volume } => case.note_volume_erased(*node, *volume),
 
-        Wish::CreateJoinToken { digest, expires } => case.create_join_token(*digest, *expires),
+        Wish::CreateJoinToken {
+            digest,
+            expires,
+            tenant,
+        } => case.create_join_token(*digest, *expires, *tenant),
         Wish::JoinNode { token, name, key } => case.join_node(*token, name, *key),
         Wish::ReportInventory { node, inventory } => case.report_inventory(*node, inventory),
         Wish::LoseNode { node } => case.lose_node(*node),
@@ -197,9 +223,11 @@ fn decided(case: &mut Case<'_>) -> Result<Vec<Event>, Refusal> {
             of,
             more_s,
             zone,
-        } => case.extend_booking(*booking, *of, *more_s, zone),
+        } => case.extend_booking(*booking, *of, *more_s, zone.as_deref()),
         Wish::TransferBooking { booking, to } => case.transfer_booking(*booking, *to),
-        Wish::CancelBooking { booking, which, zone } => case.cancel_booking(*booking, *which, zone),
+        Wish::CancelBooking { booking, which, zone } => {
+            case.cancel_booking(*booking, *which, zone.as_deref())
+        }
         Wish::AdvanceBookings { zones } => {
             case.only_system()?;
             Ok(crate::booking::advance::advance(state, *zones, command.at))
@@ -208,6 +236,31 @@ fn decided(case: &mut Case<'_>) -> Result<Vec<Event>, Refusal> {
             case.only_system()?;
             Ok(crate::booking::resolve::resolve(
                 state, *zones, edition, command.at,
+            ))
+        }
+
+        Wish::SetMarketTerms { terms } => case.set_market_terms(terms),
+        Wish::MakeOffer { seller, spec, zone } => case.make_offer(*seller, spec, zone.as_deref()),
+        Wish::WithdrawOffer { offer } => case.withdraw_offer(*offer),
+        Wish::SetAutoOffer { seller, spec } => case.set_auto_offer(*seller, spec),
+        Wish::RemoveAutoOffer { seller, class } => case.remove_auto_offer(*seller, class),
+        Wish::PlaceBid { scope, spec } => case.place_bid(*scope, spec),
+        Wish::CancelBid { bid } => case.cancel_bid(*bid),
+        Wish::RecallLease { lease } => case.recall_lease(*lease),
+        Wish::ReturnLease { lease } => case.return_lease(*lease),
+        Wish::AnswerGpuCheck {
+            node,
+            gpu,
+            number,
+            report,
+        } => case.answer_gpu_check(*node, *gpu, *number, report),
+        Wish::AdvanceMarket { zones } => {
+            case.only_system()?;
+            Ok(crate::market::advance::advance(
+                state,
+                *zones,
+                &mut case.ids,
+                command.at,
             ))
         }
 

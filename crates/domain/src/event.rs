@@ -3,6 +3,9 @@
 //! A released variant keeps its name and fields for ever: fields may be added with a default, a change of
 //! meaning gets a new variant. `tests/golden/events.jsonl` holds one of each and must stay readable.
 
+mod charge;
+mod subject;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -14,16 +17,29 @@ use crate::booking::shelf::Seat;
 use crate::booking::terms::Terms;
 use crate::booking::zone::Wall;
 use crate::id::{
-    AllocationId, BookingId, GpuId, JobId, JoinTokenId, KeyId, NodeId, SecretId, SessionId, UserId, VolumeId,
+    AllocationId, BidId, BookingId, GpuId, InvoiceId, JobId, JoinTokenId, KeyId, LeaseId, NodeId, OfferId,
+    SecretId, SessionId, TenantId, UserId, VolumeId,
 };
 use crate::ledger::account::Posting;
+use crate::ledger::adjust::Adjustment;
+use crate::ledger::book::BookEntry;
+use crate::ledger::invoice::Invoice;
 use crate::ledger::price::Prices;
+use crate::market::auto::AutoSpec;
+use crate::market::bid::Bid;
+use crate::market::check::GpuReport;
+use crate::market::lease::{Lease, LeaseEnd, RecallReason};
+use crate::market::offer::Offer;
+use crate::market::terms::MarketTerms;
+use crate::market::window::Span as OpenSpan;
 use crate::meter::Amounts;
+use crate::money::Micros;
 use crate::schedule::allocation::{Allocation, Slice};
 use crate::schedule::calendar::Promise;
 use crate::schedule::fleet::Inventory;
 use crate::schedule::label::Labels;
 use crate::schedule::receipt::Receipt;
+use crate::tenancy::alert::Alert;
 use crate::tenancy::budget::{Budget, Cost};
 use crate::tenancy::key::{Digest, Key};
 use crate::tenancy::policy::Policy;
@@ -41,7 +57,9 @@ use crate::workload::spec::{Demand, JobSpec, Sku};
 use crate::workload::task::Task;
 use crate::workload::task::pieces::Again;
 use crate::workload::task::span::Span;
-use crate::workload::usage::Usage;
+
+pub use charge::{Charge, Resold};
+pub use subject::Subject;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -104,6 +122,11 @@ pub enum Event {
         scope: ScopeId,
         budgets: Vec<Budget>,
     },
+    /// The first time in its period that so much of a budget is spent.
+    BudgetAlerted {
+        scope: ScopeId,
+        alert: Alert,
+    },
     PolicySet {
         scope: ScopeId,
         policy: Policy,
@@ -158,6 +181,25 @@ pub enum Event {
     PricesSet {
         prices: Prices,
     },
+    /// A credit, a refund or a correction.
+    Adjusted {
+        adjustment: Box<Adjustment>,
+    },
+    InvoiceIssued {
+        invoice: Box<Invoice>,
+    },
+    /// Money came from outside; for a user's invoice none is counted here.
+    InvoicePaid {
+        invoice: InvoiceId,
+        scope: ScopeId,
+        reference: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        posting: Option<Posting>,
+    },
+    /// What a seller asks from a moment on.
+    BookSet {
+        entry: Box<BookEntry>,
+    },
     SkuDefined {
         sku: Sku,
     },
@@ -169,12 +211,18 @@ pub enum Event {
         token: JoinTokenId,
         digest: Digest,
         expires: Time,
+        /// Who brings the node, if not the platform.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tenant: Option<TenantId>,
     },
     NodeJoined {
         node: NodeId,
         name: String,
         key: Digest,
         token: JoinTokenId,
+        /// Who brought it, if not the platform.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        owner: Option<TenantId>,
     },
     /// The node's devices changed; each GPU with the id it has here.
     NodeInventoried {
@@ -329,6 +377,16 @@ pub enum Event {
         admission: Admission,
         slices: Vec<Slice>,
     },
+    /// What a job on GPUs costs is another from now on: a window of its owner opened there, and the booking pays for them.
+    JobRepriced {
+        job: JobId,
+        admission: Admission,
+    },
+    /// A running job said that what it did until then is safe.
+    JobSaved {
+        job: JobId,
+        saved: Time,
+    },
     /// A running job is to give its GPUs back for a while.
     JobPausing {
         job: JobId,
@@ -413,6 +471,9 @@ pub enum Event {
         /// Occurrences for which there was no room, or no money.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         missed: Vec<Wall>,
+        /// Dates left out before then are over; in journals from before, nothing is said of that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        over: Option<Wall>,
         resolved: Time,
         more: bool,
     },
@@ -480,6 +541,90 @@ pub enum Event {
         refund: Option<Posting>,
     },
 
+    MarketTermsSet {
+        terms: MarketTerms,
+    },
+    OfferMade {
+        offer: Box<Offer>,
+    },
+    /// More days of its windows, as time went on.
+    OfferRenewed {
+        offer: OfferId,
+        seller: TenantId,
+        open: Vec<OpenSpan>,
+    },
+    /// Nothing more is sold of it; what is leased stays leased.
+    OfferWithdrawn {
+        offer: OfferId,
+        seller: TenantId,
+        why: String,
+    },
+    /// A standing order, or the same on other terms.
+    AutoOfferSet {
+        seller: TenantId,
+        spec: Box<AutoSpec>,
+    },
+    AutoOfferRemoved {
+        seller: TenantId,
+        class: String,
+    },
+    /// It waits, and what it may cost is held.
+    BidPlaced {
+        bid: Box<Bid>,
+    },
+    /// It waits no longer, and what was held is free. Where it was filled whole it went without this.
+    BidEnded {
+        bid: BidId,
+        scope: ScopeId,
+        why: String,
+    },
+    /// The buyer's quota grew, the seller's shrank, and the price is in escrow.
+    LeaseBegan {
+        lease: Box<Lease>,
+        escrow: Posting,
+    },
+    /// It ends sooner.
+    LeaseRecalled {
+        lease: LeaseId,
+        scope: ScopeId,
+        seller: TenantId,
+        by: RecallReason,
+        end: Time,
+    },
+    /// Its end is near: it leaves the buyer's quota, and whoever runs beyond what is left leaves, by events of their own.
+    LeaseVacating {
+        lease: LeaseId,
+        scope: ScopeId,
+        victims: Vec<JobId>,
+    },
+    /// It is over and settled out of escrow: what it cost for the time it was had, and every movement.
+    LeaseEnded {
+        lease: LeaseId,
+        scope: ScopeId,
+        seller: TenantId,
+        why: LeaseEnd,
+        had_ms: u64,
+        cost: Micros,
+        postings: Vec<Posting>,
+    },
+    /// A node is to measure one of its GPUs.
+    GpuCheckAsked {
+        node: NodeId,
+        gpu: GpuId,
+        number: u64,
+        due: Time,
+    },
+    GpuChecked {
+        node: NodeId,
+        gpu: GpuId,
+        number: u64,
+        report: GpuReport,
+        /// What is not as claimed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        lie: Option<String>,
+        next: Time,
+    },
+
     /// Somebody was let into a running job; written before anything was opened.
     SessionOpened {
         session: Session,
@@ -491,21 +636,6 @@ pub enum Event {
         user: UserId,
         end: SessionEnd,
     },
-}
-
-/// One metered interval and what it cost.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Charge {
-    pub allocation: AllocationId,
-    pub job: JobId,
-    /// Run time since the allocation's start, in milliseconds: the interval is `[from_ms, to_ms)`.
-    pub from_ms: u64,
-    pub to_ms: u64,
-    pub cost: Cost,
-    pub posting: Posting,
-    /// Use of devices in the interval, where it was measured; its peak is that of the allocation so far.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub used: Option<Usage>,
 }
 
 /// Why a window ended.
@@ -526,105 +656,4 @@ pub struct RefusedAccess {
     pub action: String,
     pub code: String,
     pub count: u64,
-}
-
-impl Event {
-    /// The scope whose readers may see the event; none for what only the platform's auditors see.
-    /// For jobs the caller resolves the owner.
-    pub fn subject(&self) -> Subject {
-        match self {
-            Event::ScopeCreated { scope, .. }
-            | Event::ScopeSuspended { scope }
-            | Event::ScopeResumed { scope }
-            | Event::ScopeMoved { scope, .. }
-            | Event::ScopeClosed { scope }
-            | Event::RoleGranted { scope, .. }
-            | Event::RoleRevoked { scope, .. }
-            | Event::QuotaSet { scope, .. }
-            | Event::ShareSet { scope, .. }
-            | Event::BudgetsSet { scope, .. }
-            | Event::PolicySet { scope, .. }
-            | Event::RulesSet { scope, .. }
-            | Event::SecretStored { scope, .. }
-            | Event::SecretErased { scope, .. }
-            | Event::VolumeCreated { scope, .. }
-            | Event::VolumeBound { scope, .. }
-            | Event::VolumeGrown { scope, .. }
-            | Event::VolumeRemoved { scope, .. }
-            | Event::VolumeErased { scope, .. }
-            | Event::BookingRenewed { scope, .. }
-            | Event::BookingEnded { scope, .. }
-            | Event::WindowClearing { scope, .. }
-            | Event::WindowOpened { scope, .. }
-            | Event::WindowDown { scope, .. }
-            | Event::WindowRestored { scope, .. }
-            | Event::WindowMoved { scope, .. }
-            | Event::WindowExtended { scope, .. }
-            | Event::WindowClosed { scope, .. } => Subject::Scope(*scope),
-            Event::BookingMade { booking } | Event::BookingChanged { booking, .. } => {
-                Subject::Scope(booking.scope)
-            }
-            Event::IdentitySet { user, .. } => Subject::Scope(ScopeId::User(*user)),
-            Event::KeyCreated { key } => Subject::Scope(ScopeId::User(key.user)),
-            Event::KeyRevoked { key } => Subject::Key(*key),
-            Event::SessionOpened {
-                session: Session { job, .. },
-            }
-            | Event::SessionEnded { job, .. }
-            | Event::ConductNoted { job, .. }
-            | Event::AnomalyFound { job, .. }
-            | Event::JobSubmitted { job, .. }
-            | Event::TaskSubmitted { job, .. }
-            | Event::PiecesReturned { job, .. }
-            | Event::ServiceScaled { job, .. }
-            | Event::ReplicaFailed { job, .. }
-            | Event::ServiceUsed { job, .. }
-            | Event::JobPromised {
-                promise: Promise { job, .. },
-            }
-            | Event::PromiseWithdrawn { job, .. }
-            | Event::JobAdmitted { job, .. }
-            | Event::JobPlaced { job, .. }
-            | Event::JobStarting { job }
-            | Event::JobRunning { job }
-            | Event::JobStopping { job, .. }
-            | Event::MemberStarting { job, .. }
-            | Event::MemberRunning { job, .. }
-            | Event::MemberEnded { job, .. }
-            | Event::JobResized { job, .. }
-            | Event::JobPausing { job, .. }
-            | Event::JobPaused { job }
-            | Event::JobWanted { job }
-            | Event::JobResuming { job, .. }
-            | Event::JobKept { job, .. }
-            | Event::JobRequeued { job, .. }
-            | Event::JobEnded { job, .. } => Subject::Job(*job),
-            _ => Subject::Platform,
-        }
-    }
-
-    /// The variant's name, by which streams are filtered.
-    pub fn kind(&self) -> &'static str {
-        macro_rules! names { ($($name:ident)*) => { match self { $(Event::$name { .. } => stringify!($name),)* } } }
-        names! {
-            PlatformFounded ScopeCreated ScopeSuspended ScopeResumed ScopeMoved ScopeClosed IdentitySet RoleGranted RoleRevoked
-            KeyCreated KeyRevoked QuotaSet ShareSet BudgetsSet PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet
-            VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
-            SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned NodeLabelled
-            NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted TaskSubmitted PiecesReturned ServiceScaled ReplicaFailed ServiceUsed JobPromised PromiseWithdrawn JobAdmitted JobPlaced JobStarting JobRunning JobStopping MemberStarting MemberRunning MemberEnded JobResized
-            JobPausing JobPaused JobWanted JobResuming JobKept
-            BookingTermsSet BookingMade BookingChanged BookingRenewed BookingEnded
-            WindowClearing WindowOpened WindowDown WindowRestored WindowMoved WindowExtended WindowClosed
-            UsageMetered JobRequeued JobEnded SessionOpened SessionEnded ConductNoted AnomalyFound
-        }
-    }
-}
-
-/// What an event is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject {
-    Platform,
-    Scope(ScopeId),
-    Key(KeyId),
-    Job(JobId),
 }

@@ -16,13 +16,21 @@ pub struct BadId {
     pub expected: &'static str,
 }
 
-fn encode(value: u64) -> [u8; DIGITS] {
-    let mut digits = [0; DIGITS];
+/// The text of an id, `N` bytes long: a prefix and the digits. Ids are most of what is written down, so it takes no
+/// formatter to make one.
+fn encode<const N: usize>(prefix: &str, value: u64) -> [u8; N] {
+    let mut text = [0; N];
+    let (front, digits) = text.split_at_mut(N - DIGITS);
+    front.copy_from_slice(prefix.as_bytes());
     for (i, digit) in digits.iter_mut().enumerate() {
         let shift = 5 * (DIGITS - 1 - i);
         *digit = ALPHABET[(value >> shift) as usize & 31];
     }
-    digits
+    text
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("prefixes and digits are ASCII")
 }
 
 fn decode(text: &str) -> Option<u64> {
@@ -49,8 +57,7 @@ macro_rules! id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str($prefix)?;
-                f.write_str(std::str::from_utf8(&encode(self.0)).unwrap_or_default())
+                f.write_str(text(&encode::<{ $prefix.len() + DIGITS }>($prefix, self.0)))
             }
         }
 
@@ -69,7 +76,7 @@ macro_rules! id {
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_str(self)
+                serializer.serialize_str(text(&encode::<{ $prefix.len() + DIGITS }>($prefix, self.0)))
             }
         }
 
@@ -120,6 +127,16 @@ id! {
     VolumeId "vol_" "a volume";
     /// Capacity held for windows in time.
     BookingId "bkg_" "a booking";
+    /// Capacity for sale.
+    OfferId "off_" "an offer";
+    /// A wish to buy that waits.
+    BidId "bid_" "a bid";
+    /// Quota of one tenant that is another's for a time.
+    LeaseId "lse_" "a lease";
+    /// What somebody owes for a span of time.
+    InvoiceId "inv_" "an invoice";
+    /// A credit, a refund or a correction.
+    AdjustmentId "adj_" "an adjustment";
 }
 
 /// The block of fresh ids that came with a command, handed out in order.

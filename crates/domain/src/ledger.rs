@@ -1,7 +1,18 @@
-//! The ledger: prices, accounts, holds and postings. Money is whole micros in double entry.
+//! The ledger: price books, accounts, holds and postings. Money is whole micros in double entry.
 //!
-//! Absent: who may spend (tenancy), invoices and the exchange.
+//! Absent: who may spend (tenancy), and the exchange.
 
 pub mod account;
+pub mod adjust;
+pub mod alert;
+pub mod analysis;
+pub mod bill;
+pub mod book;
+pub mod clause;
+pub mod focus;
 pub mod hold;
+pub mod invoice;
 pub mod price;
+pub mod rate;
+pub mod sheet;
+pub mod tariff;

@@ -17,6 +17,7 @@ pub mod forecast;
 pub mod id;
 pub mod kind;
 pub mod ledger;
+pub mod market;
 pub mod meter;
 pub mod money;
 pub mod name;
@@ -27,6 +28,7 @@ pub mod storage;
 pub mod tenancy;
 pub mod time;
 pub mod workload;
+pub mod zone;
 
 pub use actor::Actor;
 pub use command::{Command, Wish};

@@ -150,9 +150,17 @@ impl FromStr for Meter {
     }
 }
 
+/// As it is displayed; a job's amounts are a dozen of them, in its event and in every snapshot, so the common ones are put
+/// together without a formatter.
 impl Serialize for Meter {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        let (of, name) = match &self.of {
+            Of::All => return serializer.serialize_str(self.resource.as_str()),
+            Of::Class(name) => ("@class:", name),
+            Of::Sku(name) => ("@sku:", name),
+            Of::Kind(_) => return serializer.collect_str(self),
+        };
+        serializer.serialize_str(&[self.resource.as_str(), of, &**name].concat())
     }
 }
 

@@ -14,6 +14,10 @@ pub struct Micros(pub i64);
 impl Micros {
     pub const ZERO: Micros = Micros(0);
 
+    pub fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     pub fn checked_add(self, other: Micros) -> Option<Micros> {
         self.0.checked_add(other.0).map(Micros)
     }

@@ -65,6 +65,14 @@ codes! {
     BookingsStillThere "bookings_still_there" Conflict;
     /// There is no room for a window; the hint says what there is room for.
     BookedOut "booked_out" Conflict;
+    /// The exchange has nothing like it at that price now; the hint says what there is.
+    NoOffers "no_offers" Conflict;
+    /// The only offers that would do are its own tenant's.
+    SelfTrade "self_trade" Denied;
+    /// The seller has no more of its own to offer.
+    NothingToSell "nothing_to_sell" Denied;
+    /// Offers, bids or leases are still there, and would be lost.
+    TradesStillThere "trades_still_there" Conflict;
     /// It costs more than what the caller was shown.
     PriceChanged "price_changed" Conflict;
     /// A scope can only stand under a parent of the level above.

@@ -15,7 +15,10 @@ use crate::forecast::history::History;
 use crate::forecast::probe::Probes;
 use crate::id::{JobId, JoinTokenId, SecretId, SessionId, TenantId, UserId};
 use crate::ledger::account::{AccountId, Accounts};
+use crate::ledger::book::Books;
+use crate::ledger::invoice::Invoices;
 use crate::ledger::price::Prices;
+use crate::market::record::Market;
 use crate::refusal::Refusal;
 use crate::schedule::calendar::Calendar;
 use crate::schedule::fleet::Fleet;
@@ -28,6 +31,7 @@ use crate::tenancy::tree::Tree;
 use crate::time::Time;
 use crate::workload::job::{DoneJob, Job, Phase};
 use crate::workload::learnt::Learnt;
+use crate::workload::roster::Roster;
 use crate::workload::session::Session;
 use crate::workload::spec::{Priority, Sku};
 
@@ -45,6 +49,11 @@ pub struct State {
     #[serde(default)]
     pub volumes: Volumes,
     pub prices: Prices,
+    /// What each level asks of the one below.
+    #[serde(default, skip_serializing_if = "Books::is_empty")]
+    pub books: Books,
+    #[serde(default, skip_serializing_if = "Invoices::is_empty")]
+    pub invoices: Invoices,
     pub skus: BTreeMap<String, Sku>,
     pub accounts: Accounts,
     pub join_tokens: BTreeMap<JoinTokenId, JoinToken>,
@@ -54,11 +63,13 @@ pub struct State {
     pub terms: Terms,
     #[serde(default, skip_serializing_if = "Bookings::is_empty")]
     pub bookings: Bookings,
+    /// The exchange.
+    #[serde(default, skip_serializing_if = "Market::is_empty")]
+    pub market: Market,
     /// Room promised to waiting jobs.
     #[serde(default, skip_serializing_if = "Calendar::is_empty")]
     pub calendar: Calendar,
-    #[serde(with = "jobs_as_rows")]
-    pub jobs: BTreeMap<JobId, Job>,
+    pub jobs: Roster,
     /// Open sessions.
     #[serde(default)]
     pub sessions: BTreeMap<SessionId, Session>,
@@ -92,6 +103,9 @@ pub struct State {
 pub struct JoinToken {
     pub digest: Digest,
     pub expires: Time,
+    /// Whose the node is then; the platform's where nobody is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<TenantId>,
 }
 
 /// What left the live state and belongs into history.
@@ -251,19 +265,5 @@ mod secrets_as_rows {
             .into_iter()
             .map(|(scope, name, secret)| ((scope, name), secret))
             .collect())
-    }
-}
-
-mod jobs_as_rows {
-    use super::*;
-    use serde::{Deserializer, Serializer};
-
-    pub fn serialize<S: Serializer>(map: &BTreeMap<JobId, Job>, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(map.values())
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<JobId, Job>, D::Error> {
-        let rows = Vec::<Job>::deserialize(deserializer)?;
-        Ok(rows.into_iter().map(|job| (job.id, job)).collect())
     }
 }

@@ -15,6 +15,7 @@ pub mod learnt;
 pub mod member;
 pub mod model;
 pub mod picture;
+pub mod roster;
 pub mod segments;
 pub mod service;
 pub mod session;

@@ -7,8 +7,9 @@
 use async_trait::async_trait;
 use tenure_api::channel::reading::DeviceReading;
 use tenure_api::channel::stream::Target;
-use tenure_api::channel::{AllocationReport, DeviceSlice, LogChunk, LogStream, Order};
-use tenure_domain::id::{AllocationId, NodeId, VolumeId};
+use tenure_api::channel::{AllocationReport, DeviceSlice, GpuQuestion, LogChunk, LogStream, Order};
+use tenure_domain::id::{AllocationId, GpuId, NodeId, VolumeId};
+use tenure_domain::market::check::GpuReport;
 use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::workload::job::StopReason;
@@ -67,6 +68,13 @@ pub enum Seen {
         node: NodeId,
         receipt: Box<Receipt>,
     },
+    /// What a GPU is, by its node, as was asked.
+    Checked {
+        node: NodeId,
+        gpu: GpuId,
+        number: u64,
+        report: Box<GpuReport>,
+    },
     /// The node's lease was renewed: it may run what it has for another term.
     Heartbeat {
         node: NodeId,
@@ -85,6 +93,7 @@ impl Seen {
             | Seen::Report { node, .. }
             | Seen::VolumeErased { node, .. }
             | Seen::Scrubbed { node, .. }
+            | Seen::Checked { node, .. }
             | Seen::Heartbeat { node }
             | Seen::Gone { node } => *node,
         }
@@ -103,6 +112,11 @@ pub struct Measured {
 pub trait Engine: Send + Sync {
     /// A word for logs and metrics.
     fn name(&self) -> &'static str;
+
+    /// How many nodes can be spoken with now.
+    fn connected(&self) -> usize {
+        0
+    }
 
     /// Brings an order to its node. Idempotent by allocation id: however often it is said, the allocation
     /// runs at most once. `Ok` means brought there, not running.
@@ -157,6 +171,14 @@ pub trait Engine: Send + Sync {
 
     /// The node's receipts up to this number are journalled; it need not say them again. Idempotent.
     async fn receipts_taken(&self, node: NodeId, number: u64) -> Result<(), EngineError>;
+
+    /// One of the node's GPUs is to show what it is: `Checked` says. Idempotent by the question's number. An engine that
+    /// cannot ask leaves the GPU unchecked, so it is not let.
+    async fn check_gpu(&self, _node: NodeId, _question: GpuQuestion) -> Result<(), EngineError> {
+        Err(EngineError::Refused {
+            why: format!("the {} engine cannot measure devices", self.name()),
+        })
+    }
 
     /// Reads at most `max` bytes of a log, waiting up to `wait_ms` for the first of them.
     async fn read_log(

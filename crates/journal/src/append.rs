@@ -1,6 +1,5 @@
 //! Appending: one batch, one transaction, one row, and the rows that go with it.
 
-use crate::chain::Chain;
 use crate::error::JournalError;
 use crate::hash::{self, Hash};
 use crate::history::{self, HistoryRow};
@@ -8,7 +7,7 @@ use crate::key::{self, KeyRow};
 use crate::leader::{Journal, Tx};
 use crate::line::Entry;
 use crate::location::Source;
-use crate::merkle::{Place, STORED_LEVEL};
+use crate::seal::{Sealed, Sealer};
 use crate::store::{Val, args, postgres};
 
 /// Events and what becomes durable with them, all or nothing.
@@ -27,16 +26,12 @@ pub struct Committed {
     pub hash: Hash,
 }
 
-/// The batch row, built before the transaction begins.
-struct Sealed {
-    chain: Chain,
-    at_ms: i64,
-    body: String,
-    hashes: Vec<Hash>,
-    subtrees: Vec<(Place, Hash)>,
-}
-
 impl Journal {
+    /// Seals batches ahead of what is written, from the journal's end on.
+    pub fn sealer(&self) -> Sealer {
+        Sealer::new(self.chain.clone())
+    }
+
     /// Makes a batch durable. When this returns `Ok` it survives a crash and a power cut; any error but
     /// `Uncertain` means that nothing was written. After `Uncertain` nothing more is accepted: the caller
     /// ends the process and recovers.
@@ -44,18 +39,29 @@ impl Journal {
         if self.uncertain {
             return Err(JournalError::Uncertain { source: None });
         }
-        let first_seq = self.chain.seq + 1;
-        let sealed = seal(&self.chain, &batch.entries)?;
-        let (last_seq, hash) = (sealed.chain.seq, sealed.chain.hash);
+        let sealed = self.sealer().seal(batch)?;
+        self.write(sealed).await
+    }
+
+    /// The same for a batch that was sealed before. One that was sealed for another end than the journal's is refused as
+    /// out of its turn: the batch before it was not written.
+    pub async fn write(&mut self, sealed: Sealed) -> Result<Committed, JournalError> {
+        if self.uncertain {
+            return Err(JournalError::Uncertain { source: None });
+        }
+        if sealed.before != (self.chain.seq, self.chain.hash) {
+            return Err(JournalError::OutOfTurn {
+                sealed_for: sealed.first_seq(),
+                next: self.chain.seq + 1,
+            });
+        }
+        let first_seq = sealed.first_seq();
         let chain = sealed.chain.clone();
+        let (last_seq, hash) = (chain.seq, chain.hash);
 
         let handle = self.handle();
         let mut tx = handle.begin().await?;
-        if !batch.entries.is_empty() {
-            write_batch(&mut tx, handle.source(), first_seq, sealed).await?;
-        }
-        history::insert(&mut tx, last_seq, batch.history).await?;
-        key::insert(&mut tx, last_seq, batch.keys).await?;
+        write_rows(&mut tx, handle.source(), sealed).await?;
 
         // INVARIANT: set before the commit is sent and cleared only when its outcome is known, so that a
         // caller who stops waiting (drops this future) cannot append on a head that may be stale.
@@ -72,48 +78,27 @@ impl Journal {
     }
 }
 
-fn seal(before: &Chain, entries: &[Entry]) -> Result<Sealed, JournalError> {
-    if let Some(index) = entries.iter().position(|entry| !entry.is_sound()) {
-        return Err(JournalError::BadEvent { index });
+async fn write_rows(tx: &mut Tx<'_>, source: &Source, mut sealed: Sealed) -> Result<(), JournalError> {
+    let (history, keys) = (
+        std::mem::take(&mut sealed.history),
+        std::mem::take(&mut sealed.keys),
+    );
+    if !sealed.hashes.is_empty() {
+        write_batch(tx, source, sealed).await?;
     }
-    let mut chain = before.clone();
-    let mut body = String::with_capacity(entries.iter().map(|entry| entry.event.len() + 192).sum());
-    let mut hashes = Vec::with_capacity(entries.len());
-    let mut subtrees = Vec::new();
-    for entry in entries {
-        if !body.is_empty() {
-            body.push('\n');
-        }
-        let hash = entry.write(chain.seq + 1, chain.hash, &mut body);
-        hashes.push(hash);
-        chain.push(hash, |place, node| {
-            if place.level >= STORED_LEVEL {
-                subtrees.push((place, node));
-            }
-        });
-    }
-    let at_ms = entries.iter().map(|entry| entry.at_ms).max().unwrap_or(0);
-    Ok(Sealed {
-        chain,
-        at_ms,
-        body,
-        hashes,
-        subtrees,
-    })
+    history::insert(tx, history).await?;
+    key::insert(tx, keys).await
 }
 
-async fn write_batch(
-    tx: &mut Tx<'_>,
-    source: &Source,
-    first_seq: u64,
-    sealed: Sealed,
-) -> Result<(), JournalError> {
+async fn write_batch(tx: &mut Tx<'_>, source: &Source, sealed: Sealed) -> Result<(), JournalError> {
+    let first_seq = sealed.first_seq();
     let Sealed {
         chain,
         at_ms,
         body,
         hashes,
         subtrees,
+        ..
     } = sealed;
     let mut row: Vec<Val> = args![
         first_seq,

@@ -45,6 +45,9 @@ pub enum JournalError {
     /// Nothing was written.
     #[error("entry {index} of the batch is not one line of JSON holding one object")]
     BadEvent { index: usize },
+    /// Nothing was written: the batch before it was not, or somebody else appended.
+    #[error("the batch was sealed for event {sealed_for}, and the journal goes on with event {next}")]
+    OutOfTurn { sealed_for: u64, next: u64 },
     /// Nothing was written.
     #[error("an idempotency key of the batch is already recorded")]
     KeyTaken,
@@ -78,6 +81,7 @@ impl JournalError {
             JournalError::Uncertain { .. } => "journal_uncertain",
             JournalError::Full => "journal_disk_full",
             JournalError::BadEvent { .. } => "journal_bad_event",
+            JournalError::OutOfTurn { .. } => "journal_out_of_turn",
             JournalError::KeyTaken => "journal_key_taken",
             JournalError::NoSuchEvent { .. } => "journal_no_such_event",
             JournalError::BeyondEnd { .. } => "journal_beyond_end",
@@ -86,7 +90,7 @@ impl JournalError {
     }
 
     /// Every code, for the test that looks for a page about each.
-    pub const CODES: [&'static str; 18] = [
+    pub const CODES: [&'static str; 19] = [
         "journal_newer",
         "journal_corrupt",
         "journal_held",
@@ -101,6 +105,7 @@ impl JournalError {
         "journal_uncertain",
         "journal_disk_full",
         "journal_bad_event",
+        "journal_out_of_turn",
         "journal_key_taken",
         "journal_no_such_event",
         "journal_beyond_end",

@@ -29,9 +29,13 @@ const REPLACE: &str = " ON CONFLICT (kind, id) DO UPDATE SET at_ms = excluded.at
      scope_1 = excluded.scope_1, scope_2 = excluded.scope_2, scope_3 = excluded.scope_3, \
      scope = excluded.scope, sum = excluded.sum, body = excluded.body";
 
-pub(crate) async fn insert(tx: &mut Tx<'_>, seq: u64, rows: Vec<HistoryRow>) -> Result<(), JournalError> {
+/// The rows as they are written with the batch that ends at `seq`.
+pub(crate) fn rows(seq: u64, rows: Vec<HistoryRow>) -> Vec<Vec<Val>> {
     let rows = without_repeats(rows);
-    let rows = rows.into_iter().map(|row| values(row, seq)).collect();
+    rows.into_iter().map(|row| values(row, seq)).collect()
+}
+
+pub(crate) async fn insert(tx: &mut Tx<'_>, rows: Vec<Vec<Val>>) -> Result<(), JournalError> {
     tx.conn()
         .insert_many(INSERT, REPLACE, rows)
         .await
@@ -42,7 +46,7 @@ pub(crate) async fn insert(tx: &mut Tx<'_>, seq: u64, rows: Vec<HistoryRow>) -> 
 fn without_repeats(rows: Vec<HistoryRow>) -> Vec<HistoryRow> {
     let mut last = std::collections::HashMap::with_capacity(rows.len());
     for (at, row) in rows.iter().enumerate() {
-        last.insert((row.kind.clone(), row.id.clone()), at);
+        last.insert((&*row.kind, &*row.id), at);
     }
     if last.len() == rows.len() {
         return rows;
@@ -92,24 +96,7 @@ impl JournalReader {
         before: Option<(i64, &str)>,
         limit: u32,
     ) -> Result<Vec<HistoryRow>, JournalError> {
-        let mut sql = format!("SELECT {COLUMNS} FROM history WHERE kind = $1");
-        let mut values = args![kind];
-        if let Some(scope) = scope_prefix.filter(|scope| !scope.is_empty()) {
-            let depth = scope.split('/').count().min(3);
-            values.push(prefix(scope, depth).unwrap_or(scope).into());
-            sql.push_str(&format!(" AND scope_{depth} = ${}", values.len()));
-            if prefix(scope, depth) != Some(scope) {
-                // Deeper than the columns go; `0` is the character after `/`.
-                let n = values.len();
-                sql.push_str(&format!(
-                    " AND (scope = ${} OR (scope >= ${} AND scope < ${}))",
-                    n + 1,
-                    n + 2,
-                    n + 3
-                ));
-                values.extend(args![scope, format!("{scope}/"), format!("{scope}0")]);
-            }
-        }
+        let (mut sql, mut values) = of_kind(kind, scope_prefix);
         if let Some((at_ms, id)) = before {
             let n = values.len();
             sql.push_str(&format!(" AND (at_ms, id) < (${}, ${})", n + 1, n + 2));
@@ -117,10 +104,38 @@ impl JournalReader {
         }
         values.push(limit.into());
         sql.push_str(&format!(" ORDER BY at_ms DESC, id DESC LIMIT ${}", values.len()));
+        self.history_rows(&sql, values).await
+    }
+
+    /// Rows of a kind at or below a scope within a span of time, oldest first, from just after a row already seen.
+    pub async fn history_between(
+        &self,
+        kind: &str,
+        scope_prefix: Option<&str>,
+        span: std::ops::Range<i64>,
+        after: Option<(i64, &str)>,
+        limit: u32,
+    ) -> Result<Vec<HistoryRow>, JournalError> {
+        let (mut sql, mut values) = of_kind(kind, scope_prefix);
+        // Ids are never empty, so this stands before every row of the span's first moment.
+        let (at_ms, id) = after.unwrap_or((span.start, ""));
+        let n = values.len();
+        sql.push_str(&format!(
+            " AND (at_ms, id) > (${}, ${}) AND at_ms < ${} ORDER BY at_ms, id LIMIT ${}",
+            n + 1,
+            n + 2,
+            n + 3,
+            n + 4
+        ));
+        values.extend(args![at_ms, id, span.end, limit]);
+        self.history_rows(&sql, values).await
+    }
+
+    async fn history_rows(&self, sql: &str, values: Vec<Val>) -> Result<Vec<HistoryRow>, JournalError> {
         let rows = self
             .conn()
             .await?
-            .rows(&sql, values)
+            .rows(sql, values)
             .await
             .map_err(|error| JournalError::storage("reading history", error))?;
         rows.iter().map(read).collect()
@@ -136,6 +151,29 @@ impl JournalReader {
             .map_err(|error| JournalError::storage("reading history", error))?;
         row.as_ref().map(read).transpose()
     }
+}
+
+/// Rows of a kind, at or below a scope.
+fn of_kind(kind: &str, scope_prefix: Option<&str>) -> (String, Vec<Val>) {
+    let mut sql = format!("SELECT {COLUMNS} FROM history WHERE kind = $1");
+    let mut values = args![kind];
+    if let Some(scope) = scope_prefix.filter(|scope| !scope.is_empty()) {
+        let depth = scope.split('/').count().min(3);
+        values.push(prefix(scope, depth).unwrap_or(scope).into());
+        sql.push_str(&format!(" AND scope_{depth} = ${}", values.len()));
+        if prefix(scope, depth) != Some(scope) {
+            // Deeper than the columns go; `0` is the character after `/`.
+            let n = values.len();
+            sql.push_str(&format!(
+                " AND (scope = ${} OR (scope >= ${} AND scope < ${}))",
+                n + 1,
+                n + 2,
+                n + 3
+            ));
+            values.extend(args![scope, format!("{scope}/"), format!("{scope}0")]);
+        }
+    }
+    (sql, values)
 }
 
 pub(crate) const COLUMNS: &str = "kind, id, scope, at_ms, body, sum";

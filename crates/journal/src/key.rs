@@ -4,7 +4,7 @@ use crate::error::JournalError;
 use crate::hash::row_sum;
 use crate::leader::{JournalHandle, Tx};
 use crate::reader::JournalReader;
-use crate::store::{Row, args};
+use crate::store::{Row, Val, args};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRow {
@@ -20,7 +20,8 @@ pub struct KeyRow {
 pub(crate) const INSERT: &str =
     "INSERT INTO idempotency (principal, key, digest, status, at_ms, seq, sum, reply)";
 
-pub(crate) async fn insert(tx: &mut Tx<'_>, seq: u64, keys: Vec<KeyRow>) -> Result<(), JournalError> {
+/// The rows as they are written with the batch that ends at `seq`.
+pub(crate) fn rows(seq: u64, keys: Vec<KeyRow>) -> Vec<Vec<Val>> {
     let rows = keys.into_iter().map(|row| {
         let (sum, status) = (row.sum().to_vec(), u32::from(row.status));
         args![
@@ -34,7 +35,11 @@ pub(crate) async fn insert(tx: &mut Tx<'_>, seq: u64, keys: Vec<KeyRow>) -> Resu
             row.reply
         ]
     });
-    match tx.conn().insert_many(INSERT, "", rows.collect()).await {
+    rows.collect()
+}
+
+pub(crate) async fn insert(tx: &mut Tx<'_>, rows: Vec<Vec<Val>>) -> Result<(), JournalError> {
+    match tx.conn().insert_many(INSERT, "", rows).await {
         Ok(()) => Ok(()),
         Err(sqlx::Error::Database(db)) if db.is_unique_violation() => Err(JournalError::KeyTaken),
         Err(error) => Err(JournalError::storage("recording idempotency keys", error)),

@@ -6,18 +6,22 @@
 //! never re-encoded. What an event means is not known here.
 
 use std::ops::Deref;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::hash::Hash;
 
+/// Most events are no longer, so their text is not moved while it grows.
+const USUAL: usize = 1024;
+
 /// What a caller asks to append: who did it, when, and the event's JSON text.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub at_ms: i64,
-    pub by: String,
-    pub request: Option<String>,
+    pub by: Arc<str>,
+    pub request: Option<Arc<str>>,
     pub event: EventText,
 }
 
@@ -25,17 +29,19 @@ pub struct Entry {
 /// through before it is appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventText {
-    text: Box<str>,
+    text: String,
     encoded: bool,
 }
 
 impl EventText {
     pub fn encode(event: &impl Serialize) -> Result<EventText, serde_json::Error> {
-        let text = serde_json::to_string(event)?;
+        let mut text = Vec::with_capacity(USUAL);
+        serde_json::to_writer(&mut text, event)?;
+        let text = String::from_utf8(text).expect("JSON is written as UTF-8");
         Ok(EventText {
             // Compact JSON has no line breaks, and what begins an object ends it.
             encoded: text.starts_with('{'),
-            text: text.into(),
+            text,
         })
     }
 
@@ -50,19 +56,19 @@ impl EventText {
 
 impl From<Box<str>> for EventText {
     fn from(text: Box<str>) -> EventText {
-        EventText { text, encoded: false }
+        EventText::from(String::from(text))
     }
 }
 
 impl From<String> for EventText {
     fn from(text: String) -> EventText {
-        EventText::from(Box::<str>::from(text))
+        EventText { text, encoded: false }
     }
 }
 
 impl From<&str> for EventText {
     fn from(text: &str) -> EventText {
-        EventText::from(Box::<str>::from(text))
+        EventText::from(text.to_owned())
     }
 }
 

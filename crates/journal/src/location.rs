@@ -56,7 +56,7 @@ impl Default for Options {
             check_pages: false,
             vfs: None,
             synchronous_normal: false,
-            checkpoint_pages: 16_000,
+            checkpoint_pages: 4_000,
             checkpoints_beside: true,
         }
     }

@@ -71,6 +71,20 @@ impl Frontier {
     }
 }
 
+/// A tree over anything that has a hash, one leaf at a time; only its root is wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tree(Frontier);
+
+impl Tree {
+    pub fn push(&mut self, hash: Hash) {
+        self.0.push(leaf(hash), |_, _| {});
+    }
+
+    pub fn root(&self) -> Hash {
+        self.0.root()
+    }
+}
+
 /// The audit path of leaf `index` in the tree of `size` leaves, nearest sibling first.
 pub(crate) fn path(index: u64, size: u64, node_at: &mut impl FnMut(Place) -> Hash) -> Vec<Hash> {
     let (mut start, mut count) = (0, size);
@@ -108,6 +122,57 @@ fn range(start: u64, count: u64, node_at: &mut impl FnMut(Place) -> Hash) -> Has
 /// The largest power of two below `count` (at least 2).
 fn left_half(count: u64) -> u64 {
     1 << (63 - (count - 1).leading_zeros())
+}
+
+/// What is needed beside the leaves at `indexes` (rising) to reach the root of the tree of `size` leaves, from left to
+/// right: the roots of what holds none of them.
+pub(crate) fn paths(indexes: &[u64], size: u64, node_at: &mut impl FnMut(Place) -> Hash) -> Vec<Hash> {
+    let mut path = Vec::new();
+    beside((0, size), indexes, &mut |start, count| {
+        path.push(range(start, count, node_at))
+    });
+    path
+}
+
+/// Walks every subtree that holds none of the leaves, and whose parent holds some.
+fn beside((start, count): (u64, u64), indexes: &[u64], found: &mut impl FnMut(u64, u64)) {
+    if indexes.is_empty() && count > 0 {
+        found(start, count);
+    } else if count > 1 {
+        let left = left_half(count);
+        let cut = indexes.partition_point(|&index| index < start + left);
+        beside((start, left), &indexes[..cut], found);
+        beside((start + left, count - left), &indexes[cut..], found);
+    }
+}
+
+/// The root that leaves at `indexes` (rising) and `path` lead to; `None` when they cannot belong together.
+pub(crate) fn climb_all(leaves: &[(u64, Hash)], size: u64, path: &[Hash]) -> Option<Hash> {
+    let rising = leaves.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    if !rising || leaves.last().is_some_and(|(index, _)| *index >= size) {
+        return None;
+    }
+    let mut path = path.iter().copied();
+    let root = joined((0, size), leaves, &mut path)?;
+    path.next().is_none().then_some(root)
+}
+
+fn joined(
+    (start, count): (u64, u64),
+    leaves: &[(u64, Hash)],
+    path: &mut impl Iterator<Item = Hash>,
+) -> Option<Hash> {
+    match leaves {
+        [] => path.next(),
+        [(_, only)] if count == 1 => Some(*only),
+        _ => {
+            let left = left_half(count);
+            let cut = leaves.partition_point(|(index, _)| *index < start + left);
+            let before = joined((start, left), &leaves[..cut], path)?;
+            let after = joined((start + left, count - left), &leaves[cut..], path)?;
+            Some(node(before, after))
+        }
+    }
 }
 
 /// The root that `path` leads to from `leaf`; `None` when the path cannot belong to that place.
@@ -185,5 +250,41 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn many_leaves_at_once_agree_with_the_definition() {
+        let leaves: Vec<Hash> = (0..70u32).map(|n| leaf(Hash::of(&n.to_be_bytes()))).collect();
+        let node_of = |place: Place| {
+            let width = 1usize << place.level;
+            tree_hash(&leaves[place.index as usize * width..][..width])
+        };
+        for size in 1..=leaves.len() as u64 {
+            let root = tree_hash(&leaves[..size as usize]);
+            for step in 1..=size {
+                let indexes: Vec<u64> = (0..size).filter(|index| index % step == step / 2).collect();
+                let known: Vec<(u64, Hash)> = indexes
+                    .iter()
+                    .map(|&index| (index, leaves[index as usize]))
+                    .collect();
+                let path = paths(&indexes, size, &mut |place| node_of(place));
+                assert_eq!(climb_all(&known, size, &path), Some(root), "{size} {step}");
+                let mut altered = known.clone();
+                altered[0].1 = Hash::of(b"another");
+                assert_ne!(climb_all(&altered, size, &path), Some(root));
+                if let Some((_, short)) = path.split_last() {
+                    assert_ne!(climb_all(&known, size, short), Some(root), "{size} {step}");
+                }
+                let longer = [&path[..], &[root]].concat();
+                assert_eq!(climb_all(&known, size, &longer), None);
+                let moved: Vec<_> = known.iter().map(|(index, hash)| (index + 1, *hash)).collect();
+                assert_ne!(climb_all(&moved, size, &path), Some(root), "{size} {step}");
+            }
+        }
+        assert_eq!(
+            climb_all(&[(1, leaves[1]), (0, leaves[0])], 2, &[]),
+            None,
+            "out of order"
+        );
     }
 }

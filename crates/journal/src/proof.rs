@@ -55,7 +55,63 @@ pub fn check_proof(proof: &Proof, head: &SignedHead, key: &PublicKey) -> Result<
     }
 }
 
+/// Many events, shown to be in the journal that a head vouches for by their hashes alone: nothing of what they say is
+/// told, and what they said cannot be another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManyProof {
+    /// Of the events, in the order of their numbers.
+    pub hashes: Vec<Hash>,
+    /// Roots of what holds none of them, from left to right.
+    pub path: Vec<Hash>,
+}
+
+impl ManyProof {
+    /// Whether these events are in the journal under the root, as the hashes say.
+    pub fn holds(&self, numbers: &[u64], size: u64, root: Hash) -> bool {
+        let leaves: Option<Vec<(u64, Hash)>> = numbers
+            .iter()
+            .zip(&self.hashes)
+            .map(|(seq, hash)| Some((seq.checked_sub(1)?, merkle::leaf(*hash))))
+            .collect();
+        let whole = self.hashes.len() == numbers.len();
+        leaves
+            .filter(|_| whole)
+            .is_some_and(|leaves| merkle::climb_all(&leaves, size, &self.path) == Some(root))
+    }
+}
+
 impl JournalReader {
+    /// Proves events, by rising numbers, against a head that covers `size` events.
+    pub async fn prove_many(&self, numbers: &[u64], size: u64) -> Result<ManyProof, JournalError> {
+        if size > self.stored_head().await?.seq {
+            return Err(JournalError::NoSuchEvent { seq: size, size });
+        }
+        let missing = |seq| JournalError::NoSuchEvent { seq, size };
+        let mut hashes = Vec::with_capacity(numbers.len());
+        let mut conn = self.conn().await?;
+        for block in numbers.chunk_by(|a, b| block_of(*a) == block_of(*b)) {
+            let (first, last) = (block[0], block[block.len() - 1]);
+            if first == 0 || last > size {
+                return Err(missing(last));
+            }
+            let known = leaf_hashes(&mut conn, first, last).await?;
+            for seq in block {
+                let hash = known.get((seq - first) as usize);
+                hashes.push(*hash.ok_or_else(|| missing(*seq))?);
+            }
+        }
+        drop(conn);
+        let indexes: Vec<u64> = numbers.iter().map(|seq| seq - 1).collect();
+        let mut wanted = BTreeSet::new();
+        merkle::paths(&indexes, size, &mut |place| {
+            wanted.insert(place);
+            Hash::ZERO
+        });
+        let nodes = self.nodes(wanted, size).await?;
+        let path = merkle::paths(&indexes, size, &mut |place| nodes[&place]);
+        Ok(ManyProof { hashes, path })
+    }
+
     /// Proves event `seq` against a head that covers `size` events.
     pub async fn prove(&self, seq: u64, size: u64) -> Result<Proof, JournalError> {
         let missing = || JournalError::NoSuchEvent { seq, size };
@@ -106,6 +162,10 @@ impl JournalReader {
         }
         Ok(nodes)
     }
+}
+
+fn block_of(seq: u64) -> u64 {
+    seq.saturating_sub(1) >> STORED_LEVEL
 }
 
 async fn stored(conn: &mut Conn, place: Place) -> Result<Hash, JournalError> {

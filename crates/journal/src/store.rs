@@ -203,14 +203,7 @@ impl Conn {
             } else {
                 1
             };
-            let mut sql = format!("{head} VALUES ");
-            for at in 0..count {
-                let places: Vec<String> = (1..=width).map(|n| format!("${}", at * width + n)).collect();
-                sql.push_str(if at == 0 { "(" } else { ", (" });
-                sql.push_str(&places.join(", "));
-                sql.push(')');
-            }
-            sql.push_str(tail);
+            let sql = insert_text(head, tail, count, width);
             self.run(&sql, rows.by_ref().take(count).flatten().collect())
                 .await?;
         }
@@ -225,6 +218,22 @@ impl Conn {
             Conn::PooledPostgres(conn) => conn.close().await,
         };
     }
+}
+
+fn insert_text(head: &str, tail: &str, count: usize, width: usize) -> String {
+    use std::fmt::Write;
+    let mut sql = String::with_capacity(head.len() + tail.len() + 6 * count * width + 16);
+    let _ = write!(sql, "{head} VALUES ");
+    for n in 0..count * width {
+        sql.push_str(match (n, n % width) {
+            (0, _) => "(",
+            (_, 0) => "), (",
+            _ => ", ",
+        });
+        let _ = write!(sql, "${}", n + 1);
+    }
+    let _ = write!(sql, "){tail}");
+    sql
 }
 
 pub(crate) enum Row {

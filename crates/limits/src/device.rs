@@ -1,5 +1,6 @@
 //! The agent's side of a page: making it, putting slices on it, resizing, pausing, ending and removing them, reaping.
 
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -9,8 +10,8 @@ use std::time::Duration;
 use crate::clock::now_ns;
 use crate::error::Error;
 use crate::fair::later;
-use crate::layout::{ENDED, LIVE, MAGIC, PAGE_SIZE, PAUSED, SLICES, Slice, VERSION};
-use crate::map::Map;
+use crate::layout::{ENDED, LIVE, PAGE_SIZE, PAUSED, SLICES, Slice};
+use crate::map::{Map, length, write_again};
 use crate::reap::{Seat, belongs, recount};
 use crate::snapshot::{Reader, Snapshot};
 
@@ -65,8 +66,19 @@ impl Device {
         Device::over(Map::open(path)?, path)
     }
 
+    /// The same, of a page whose length or whose word of itself somebody changed; both are written again first.
+    pub fn open_mended(path: &Path) -> Result<Device, Error> {
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .map_err(|error| Error::Io("open the limits page", error))?;
+        write_again(file.as_raw_fd());
+        Device::open(path)
+    }
+
     fn over(map: Map, path: &Path) -> Result<Device, Error> {
-        let seat = Seat::claim(map)?;
+        let seat = Seat::claim_agents(map)?;
         // LIVE keeps the place; NO_SLICE keeps it out of every sum.
         seat.slot().state.store(LIVE, Release);
         Ok(Device {
@@ -210,6 +222,7 @@ impl Device {
         if self.whole().is_err() {
             return 0;
         }
+        self.seat.sit_firmly();
         let page = self.seat.page();
         let mut reaped = 0;
         for index in 0..SLICES {
@@ -237,14 +250,20 @@ impl Device {
         })
     }
 
-    /// Writes again what every page says of itself, where somebody wrote over it. What else was damaged stays so.
+    /// Writes again what every page says of itself and how long it is, where somebody changed that. What else was damaged
+    /// stays so, and where `is_lost` the page is to be opened again.
     pub fn mend(&self) {
-        let header = &self.seat.page().header;
-        if self.whole().is_ok() {
-            header.magic.store(MAGIC, Relaxed);
-            header.size.store(PAGE_SIZE as u32, Relaxed);
-            header.version.store(VERSION, Release);
-        }
+        write_again(self.seat.locks.fd());
+    }
+
+    /// Whether the file is as long as a page: a longer one takes memory that nobody limits.
+    pub fn has_its_length(&self) -> bool {
+        length(self.seat.locks.fd()) == Some(PAGE_SIZE as u64)
+    }
+
+    /// Whether this handle no longer reaches the file, for it was cut short while in use.
+    pub fn is_lost(&self) -> bool {
+        self.seat.map.is_lost()
     }
 
     /// All counters of all slices.

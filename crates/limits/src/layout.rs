@@ -29,6 +29,8 @@ pub const VERSION: u32 = 3;
 pub const SLICES: usize = 64;
 /// Processes (and agents) on one device at once.
 pub const SLOTS: usize = 256;
+/// The place that no process takes of its own accord: the agent's.
+pub(crate) const AGENTS: usize = SLOTS - 1;
 /// Where the byte locks stand: far beyond the file's content, one byte per slot.
 pub(crate) const LOCK_BASE: i64 = 1 << 40;
 /// Kinds of counters a slice keeps.

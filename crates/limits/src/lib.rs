@@ -14,6 +14,7 @@
 compile_error!("the futex in the lease word is its first half: little-endian machines only");
 
 mod clock;
+mod cut;
 mod device;
 mod error;
 mod fair;
@@ -28,6 +29,7 @@ mod reap;
 mod snapshot;
 
 pub use clock::now_ns;
+pub use cut::outlive_cut_pages;
 pub use device::{Device, Fit, SliceSpec};
 pub use error::{Error, Refused};
 pub use kernel::KernelIndex;

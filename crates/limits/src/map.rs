@@ -12,11 +12,14 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use crate::cut::Watched;
 use crate::error::Error;
 use crate::layout::{MAGIC, PAGE_SIZE, Page, VERSION};
 
 pub(crate) struct Map {
     page: NonNull<Page>,
+    /// Left before the page is unmapped.
+    watched: Option<Watched>,
     source: PathBuf,
 }
 
@@ -92,6 +95,7 @@ impl Map {
         let page = NonNull::new(address.cast()).ok_or(Error::NotAPage("mapped at zero"))?;
         Ok(Map {
             page,
+            watched: Some(Watched::new(page)),
             source: source.to_owned(),
         })
     }
@@ -109,15 +113,42 @@ impl Map {
 
     /// Whether the file still carries the whole page. A truncated one would raise SIGBUS when touched.
     pub fn whole(&self, fd: i32) -> bool {
-        // SAFETY: an all-zero stat is a valid out-value; the kernel fills it.
-        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is to a live stat.
-        unsafe { libc::fstat(fd, &mut stat) == 0 && stat.st_size as u64 >= PAGE_SIZE as u64 }
+        !self.is_lost() && length(fd).is_some_and(|length| length >= PAGE_SIZE as u64)
+    }
+
+    /// Whether what is mapped is no longer the file, for that was cut short.
+    pub fn is_lost(&self) -> bool {
+        self.watched.as_ref().is_some_and(Watched::is_lost)
+    }
+}
+
+/// The file's length; none where it cannot be asked.
+pub(crate) fn length(fd: i32) -> Option<u64> {
+    // SAFETY: an all-zero stat is a valid out-value; the kernel fills it.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live stat.
+    (unsafe { libc::fstat(fd, &mut stat) } == 0).then_some(stat.st_size as u64)
+}
+
+/// Writes again how long a page is and what every page says of itself, into the file and not into the mapping: that may
+/// be of another file by now.
+pub(crate) fn write_again(fd: i32) {
+    let mut head = [0u8; 16];
+    head[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+    head[8..12].copy_from_slice(&VERSION.to_ne_bytes());
+    head[12..].copy_from_slice(&(PAGE_SIZE as u32).to_ne_bytes());
+    // SAFETY: an open file, and a live buffer of the length that is said. What fails is seen at the next look.
+    unsafe {
+        if length(fd) != Some(PAGE_SIZE as u64) {
+            libc::ftruncate(fd, PAGE_SIZE as libc::off_t);
+        }
+        libc::pwrite(fd, head.as_ptr().cast(), head.len(), 0);
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
+        self.watched = None;
         // SAFETY: mapped in `over` with this size and unmapped only here.
         unsafe { libc::munmap(self.page.as_ptr().cast(), PAGE_SIZE) };
     }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::layout::{COUNTERS, FREE, LIVE, NO_SLICE, Page, READY, SLICES, SLOTS, Slice, Slot};
+use crate::layout::{AGENTS, COUNTERS, FREE, LIVE, NO_SLICE, Page, READY, SLICES, SLOTS, Slice, Slot};
 use crate::liveness::Locks;
 use crate::map::Map;
 use crate::mutex::{self, Identity, Locked};
@@ -22,7 +22,7 @@ impl Seat {
     /// Takes a slot whose byte no living process holds, reaping what a dead one left in it.
     pub fn claim(map: Map) -> Result<Seat, Error> {
         let locks = Locks::new(map.open_for_locks()?)?;
-        for slot in 0..SLOTS {
+        for slot in 0..AGENTS {
             if !locks.take(slot) {
                 continue;
             }
@@ -44,8 +44,33 @@ impl Seat {
         Err(Error::Full("process"))
     }
 
+    /// The agent's: the place that is kept for it. It is sat on even where somebody holds its byte and all others, so that
+    /// nobody keeps the agent off the page; whoever does may be taken for it, and it for them, until they let go.
+    pub fn claim_agents(map: Map) -> Result<Seat, Error> {
+        let locks = Locks::new(map.open_for_locks()?)?;
+        let free = std::iter::once(AGENTS)
+            .chain(0..AGENTS)
+            .find(|slot| locks.take(*slot));
+        let slot = free.unwrap_or(AGENTS);
+        let actor = map.page().slots[slot].actor.fetch_add(1, Relaxed).wrapping_add(1);
+        let seat = Seat {
+            map,
+            locks,
+            me: Identity { slot, actor },
+        };
+        // A ledger that is stuck keeps what the dead left in it until it is not; the place is the agent's all the same.
+        let _ = seat.reap_own_place();
+        seat.begin_content();
+        Ok(seat)
+    }
+
+    /// Takes the byte of one's place where somebody else had it.
+    pub fn sit_firmly(&self) {
+        self.locks.take(self.me.slot);
+    }
+
     fn claim_after(map: Map, locks: Locks, first: usize) -> Result<Seat, Error> {
-        let free = (first..SLOTS)
+        let free = (first..AGENTS)
             .find(|slot| map.page().slots[*slot].state.load(Acquire) == FREE && locks.take(*slot))
             .ok_or(Error::Full("process"))?;
         let actor = map.page().slots[free].actor.fetch_add(1, Relaxed).wrapping_add(1);

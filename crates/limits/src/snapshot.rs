@@ -57,15 +57,18 @@ pub struct SliceReading {
     /// Kernels by their hashes, and how often each was launched.
     pub kernels: Vec<(u64, u64)>,
     counters: [u64; COUNTERS],
+    /// The clocks it is charged on: its place in line, and its cap.
+    clocks: [u64; 2],
 }
 
 impl SliceReading {
-    /// Whether any counter is below what it was: they only grow.
+    /// Whether any counter or clock is below what it was: they only grow, so that nobody has a turn that was not
+    /// charged.
     pub fn went_back(&self, before: &SliceReading) -> bool {
-        self.counters
-            .iter()
-            .zip(before.counters)
-            .any(|(now, then)| *now < then)
+        let mut counters = self.counters.iter().zip(before.counters);
+        let mut clocks = self.clocks.iter().zip(before.clocks);
+        counters.any(|(now, then)| *now < then)
+            || clocks.any(|(now, then)| (now.wrapping_sub(then) as i64) < 0)
     }
 
     pub fn counter(&self, counter: Counter) -> u64 {
@@ -174,6 +177,7 @@ fn read_slice(copy: &[u8], index: usize) -> Option<SliceReading> {
         peak_bytes: u64_at(copy, at + offset_of!(Slice, peak_bytes)),
         kernels: read_kernels(copy, at),
         counters: std::array::from_fn(|counter| u64_at(copy, totals + counter * 8)),
+        clocks: [offset_of!(Slice, tag), offset_of!(Slice, bucket)].map(|clock| u64_at(copy, at + clock)),
         ..SliceReading::default()
     })
 }

@@ -1,5 +1,9 @@
 //! A server with an empty platform and no engine, for tools that test the API from outside. Prints its address
-//! and the owner's token; runs until it is killed.
+//! and the owner's token; runs until it is killed. With a number behind the directory it has a fleet of so many GPUs, in
+//! nodes of eight, most of them held by jobs that never run, whose readings change every second.
+
+#[path = "bare_server/fleet.rs"]
+mod fleet;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +22,7 @@ use tenure_journal::{Journal, JournalReader, Location, Options, SigningKey};
 use tenure_server::controller::{Controller, WriterOptions, recover};
 use tenure_server::http::{App, HttpOptions, serve};
 use tenure_server::keyring::{Keyring, random};
+use tenure_server::reading::Readings;
 use tenure_server::view::View;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -109,11 +114,16 @@ async fn main() -> anyhow::Result<()> {
         .system(found)
         .await
         .map_err(|why| anyhow::anyhow!("{why:?}"))?;
+    let readings: Arc<Readings> = Arc::default();
+    if let Some(gpus) = std::env::args().nth(2) {
+        fleet::make(&controller, gpus.parse()?).await?;
+        tokio::spawn(fleet::read(controller.clone(), readings.clone()));
+    }
     let app = App {
         controller,
         keyring: Arc::new(Keyring::new(&random())),
         engine: Arc::new(NoEngine),
-        readings: Arc::default(),
+        readings,
         signing_key: Arc::new(SigningKey::generate().0),
         authority: Digest([0; 32]),
         options: HttpOptions {

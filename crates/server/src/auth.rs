@@ -64,7 +64,7 @@ impl Caller {
 
     /// Whether the key still stands, for answers that go on for long.
     pub fn stands(&self, state: &State) -> bool {
-        state.keys.get(self.key).is_some_and(|key| !expired(key)) && self.may_look(state).is_ok()
+        state.keys.get(self.key).is_some_and(|key| lives(state, key)) && self.may_look(state).is_ok()
     }
 }
 
@@ -98,6 +98,21 @@ impl FromRequestParts<Arc<Shared>> for Caller {
             user,
             key,
             request_id: notes.request_id.clone(),
+        })
+    }
+}
+
+impl Caller {
+    /// Proves a caller by a key that came otherwise than in a header, and has them pay for the request.
+    pub fn by_key(shared: &Shared, key: &str, from: IpAddr, request_id: String) -> Answer<Caller> {
+        let proven = prove(key, &shared.app.controller.view().read());
+        let payer = proven.as_ref().map_or(Payer::stranger(from), |proven| proven.3);
+        shared.throttle.take(payer, Instant::now())?;
+        proven.map(|(actor, user, key, _)| Caller {
+            actor,
+            user,
+            key,
+            request_id,
         })
     }
 }
@@ -153,13 +168,7 @@ fn ip(parts: &Parts) -> IpAddr {
 type Proven = (Actor, UserId, KeyId, Payer);
 
 fn prove(key: &str, state: &State) -> Answer<Proven> {
-    let digest = digest_of(key)?;
-    let unknown = || Fail::unauthenticated("the key is unknown, revoked or expired");
-    let key = state.keys.by_digest(&digest).ok_or_else(unknown)?;
-    let same: bool = key.digest.0.ct_eq(&digest.0).into();
-    if !same || expired(key) || state.tree.get(ScopeId::User(key.user)).is_none() {
-        return Err(unknown());
-    }
+    let key = key_of(key, state)?;
     let actor = Actor::User {
         user: key.user,
         key: Some(key.id),
@@ -168,8 +177,45 @@ fn prove(key: &str, state: &State) -> Answer<Proven> {
     Ok((actor, key.user, key.id, Payer::of(state, key.user)))
 }
 
+/// The key a token proves.
+pub(crate) fn key_of<'a>(token: &str, state: &'a State) -> Answer<&'a Key> {
+    let digest = digest_of(token)?;
+    let unknown = || Fail::unauthenticated("the key is unknown, revoked or expired");
+    let key = state.keys.by_digest(&digest).ok_or_else(unknown)?;
+    let same: bool = key.digest.0.ct_eq(&digest.0).into();
+    if !same || !lives(state, key) || state.tree.get(ScopeId::User(key.user)).is_none() {
+        return Err(unknown());
+    }
+    Ok(key)
+}
+
 fn expired(key: &Key) -> bool {
     key.expires.is_some_and(|expires| expires <= now())
+}
+
+/// What the label of a key begins with that was made of another, whose id follows.
+const DERIVED: &str = "console.";
+
+/// The label of a console session opened with a key.
+pub(crate) fn derived_label(of: KeyId) -> String {
+    format!("{DERIVED}{of}")
+}
+
+pub(crate) fn is_derived(label: &str) -> bool {
+    label.starts_with(DERIVED)
+}
+
+/// Not expired; nor is the key it was made of, where it was made of one.
+fn lives(state: &State, key: &Key) -> bool {
+    let of = key.label.strip_prefix(DERIVED).map(str::parse::<KeyId>);
+    !expired(key)
+        && match of {
+            Some(Ok(of)) => state
+                .keys
+                .get(of)
+                .is_some_and(|of| of.user == key.user && !expired(of)),
+            Some(Err(_)) | None => true,
+        }
 }
 
 /// The one route where a key may be the password of a name: calendars know nothing else, and only read there. Nowhere

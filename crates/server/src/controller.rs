@@ -1,8 +1,8 @@
 //! The controller: the only writer. It decides commands one after another on its own copy of the state, makes
 //! them durable in batches, then acknowledges and publishes them.
 //!
-//! While one batch is being written the next is being decided, so the disk and the processor work at the same
-//! time. Readers see only what is committed. A commit that fails ends the process: what is in memory may then
+//! While one batch is being written the next is being sealed and the one after that decided, so the disk and the
+//! processors work at the same time. Readers see only what is committed. A commit that fails ends the process: what is in memory may then
 //! be ahead of the journal, and only the journal is true.
 
 mod clock;
@@ -15,6 +15,8 @@ mod writer;
 use std::sync::Arc;
 use std::sync::RwLock;
 
+use tenure_domain::id::InvoiceId;
+use tenure_domain::ledger::bill::Placed;
 use tenure_domain::{Actor, Event, Refusal, State, Time, Wish};
 use tenure_journal::{HistoryRow, Journal, JournalError, JournalHandle, JournalReader, KeyRow};
 use tokio::sync::{mpsc, oneshot};
@@ -23,6 +25,7 @@ pub use clock::now;
 pub use follow::{catch_up, follow};
 pub use recover::{RecoverError, Recovered, event, recover};
 
+use crate::metrics::Metrics;
 use crate::view::View;
 
 /// Commands waiting to be decided; more than this and callers wait.
@@ -77,6 +80,7 @@ struct Request {
 pub struct Controller {
     view: Arc<View>,
     reader: JournalReader,
+    metrics: Arc<Metrics>,
     door: Arc<RwLock<Option<Door>>>,
 }
 
@@ -92,6 +96,7 @@ impl Controller {
         Controller {
             view,
             reader,
+            metrics: Arc::default(),
             door: Arc::default(),
         }
     }
@@ -110,8 +115,14 @@ impl Controller {
             handle.head().seq,
             "INVARIANT: who leads has seen the whole journal"
         );
-        let committer = commit::start(journal, self.view.clone());
-        let task = tokio::spawn(writer::run(state, queue, committer, options));
+        let committer = commit::start(journal, self.view.clone(), self.metrics.clone());
+        let task = tokio::spawn(writer::run(
+            state,
+            queue,
+            committer,
+            options,
+            self.metrics.clone(),
+        ));
         *self.door.write().expect("short and without panics") = Some(Door {
             requests,
             journal: handle,
@@ -130,6 +141,11 @@ impl Controller {
 
     pub fn view(&self) -> &Arc<View> {
         &self.view
+    }
+
+    /// What was counted since the process began.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
     }
 
     /// The journal for reading, whether this server leads or follows.
@@ -175,6 +191,17 @@ impl Controller {
         }
     }
 
+    /// Waits until everything that was decided before a moment is committed, and nothing before it is to come.
+    pub async fn reach(&self, moment: Time) -> Result<(), NotDone> {
+        loop {
+            // Commands are decided one after another, each later than the last; any will do.
+            if self.system(Wish::Withdraw).await?.at >= moment {
+                return Ok(());
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    }
+
     /// A command of Tenure itself.
     pub async fn system(&self, wish: Wish) -> Result<Accepted, NotDone> {
         self.submit(Actor::System, wish, None, None).await
@@ -211,14 +238,24 @@ impl Default for WriterOptions {
 struct Pending {
     events: Vec<PendingEvent>,
     history: Vec<HistoryRow>,
+    /// Bill rows, each with the place of its event in the batch: its number is known when it is committed.
+    bill: Vec<(usize, Placed)>,
+    /// Invoices that were issued, likewise, with the paths of whom they are for.
+    issued: Vec<(usize, Issued)>,
     keys: Vec<KeyRow>,
     replies: Vec<PendingReply>,
 }
 
+struct Issued {
+    id: InvoiceId,
+    path: String,
+    at: Time,
+}
+
 struct PendingEvent {
     at: Time,
-    by: String,
-    request_id: Option<String>,
+    by: Arc<str>,
+    request_id: Option<Arc<str>>,
     event: Arc<Event>,
 }
 

@@ -98,12 +98,13 @@ pub(crate) struct Shared {
     pub document: String,
 }
 
-/// The routes, ready to be served. Refused accesses are counted into `audit`; streams end with `stop`.
+/// The routes and the console, ready to be served. Refused accesses are counted into `audit`; streams end with `stop`.
 pub(crate) fn router(
     app: App,
     audit: Arc<Audit>,
     services: Arc<Services>,
     stop: CancellationToken,
+    tls: bool,
 ) -> Router {
     let (routes, document) = crate::routes::routes();
     let document = crate::openapi::finish(document);
@@ -121,10 +122,14 @@ pub(crate) fn router(
         document: serde_json::to_string(&document).expect("the document encodes"),
         app,
     });
-    routes
+    let api = routes
         .with_state(shared.clone())
         .merge(crate::openapi::docs())
         .fallback(finish::no_route)
         .layer(CatchPanicLayer::custom(finish::panicked))
-        .layer(axum::middleware::from_fn_with_state(shared, finish::finish))
+        .layer(axum::middleware::from_fn_with_state(
+            shared.clone(),
+            finish::finish,
+        ));
+    crate::console::router(shared, api.clone(), tls).merge(api)
 }

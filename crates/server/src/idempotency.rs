@@ -142,6 +142,29 @@ pub(crate) async fn create(
     wish: Wish,
     render: Render,
 ) -> Answer<Response> {
+    answer(shared, caller, repeat, body, wish, (201, render)).await
+}
+
+/// Changes something by an amount: 200 with its view, once for each key.
+pub(crate) async fn change(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    repeat: RepeatKey,
+    body: &[u8],
+    wish: Wish,
+    render: Render,
+) -> Answer<Response> {
+    answer(shared, caller, repeat, body, wish, (200, render)).await
+}
+
+async fn answer(
+    shared: &Arc<Shared>,
+    caller: &Caller,
+    repeat: RepeatKey,
+    body: &[u8],
+    wish: Wish,
+    (status, render): (u16, Render),
+) -> Answer<Response> {
     let Some(key) = repeat.key else {
         let accepted = caller.submit(&shared.app.controller, wish).await?;
         let made = render(&shared.app.controller.view().read(), &accepted);
@@ -149,7 +172,7 @@ pub(crate) async fn create(
             Some(made) => made,
             None => ended_already(shared, &accepted).await?,
         };
-        return Ok(created(201, Some(&location), view));
+        return Ok(answered(status, Some(&location), view));
     };
     let mut hasher = Sha256::new();
     hasher.update(repeat.place.as_bytes());
@@ -160,20 +183,20 @@ pub(crate) async fn create(
     // On a task of its own: a caller that goes away must not give the key's place away before the command is done.
     let (shared, caller) = (shared.clone(), caller.clone());
     let task = tokio::spawn(async move {
-        let answer = create_once(&shared, &caller, &name, digest, wish, render).await;
+        let answer = answer_once(&shared, &caller, &name, digest, wish, (status, render)).await;
         drop(place);
         answer
     });
     task.await.unwrap_or_else(|error| Err(Fail::internal(&error)))
 }
 
-async fn create_once(
+async fn answer_once(
     shared: &Arc<Shared>,
     caller: &Caller,
     (principal, key): &Name,
     digest: [u8; 32],
     wish: Wish,
-    render: Render,
+    (status, render): (u16, Render),
 ) -> Answer<Response> {
     let controller = &shared.app.controller;
     let journal = controller.journal().ok_or_else(Fail::not_leader)?;
@@ -181,7 +204,7 @@ async fn create_once(
         if known.digest != digest {
             return Err(reused());
         }
-        let mut response = created(known.status, None, known.reply);
+        let mut response = answered(known.status, None, known.reply);
         response
             .headers_mut()
             .insert(REPLAYED, HeaderValue::from_static("true"));
@@ -196,7 +219,7 @@ async fn create_once(
         render: Box::new(move |state, accepted| {
             let (location, view) = render(state, accepted).unwrap_or_default();
             *keep.lock().expect("short and without panics") = Some((location, view.clone()));
-            (201, view)
+            (status, view)
         }),
     };
     controller
@@ -209,7 +232,7 @@ async fn create_once(
         .await?;
     let made = rendered.lock().expect("short and without panics").take();
     let (location, view) = made.ok_or_else(|| Fail::internal(&"an answer was not rendered"))?;
-    Ok(created(201, Some(&location), view))
+    Ok(answered(status, Some(&location), view))
 }
 
 /// A job may have run and ended before its answer was written.
@@ -223,7 +246,7 @@ async fn ended_already(shared: &Shared, accepted: &Accepted) -> Answer<(String, 
     Ok((format!("/v1/jobs/{}", view.id), json))
 }
 
-fn created(status: u16, location: Option<&str>, view: String) -> Response {
+fn answered(status: u16, location: Option<&str>, view: String) -> Response {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::CREATED);
     let mut response = (
         status,
@@ -231,6 +254,8 @@ fn created(status: u16, location: Option<&str>, view: String) -> Response {
         Body::from(view),
     )
         .into_response();
+    // What was changed is where it was.
+    let location = location.filter(|location| !location.is_empty());
     if let Some(location) = location.and_then(|location| HeaderValue::from_str(location).ok()) {
         response.headers_mut().insert(header::LOCATION, location);
     }

@@ -1,4 +1,4 @@
-//! The control plane: `controller` (the only writer), `routes/`, `auth`, `reconcile`, `keyring`.
+//! The control plane: `controller` (the only writer), `routes/`, `console/`, `auth`, `reconcile`, `keyring`.
 //!
 //! Commands enter through routes or through what engines saw, are decided by `domain` inside the controller,
 //! made durable by `journal`, then acknowledged and published. Deliberately absent: decisions (domain), SQL
@@ -8,11 +8,14 @@
 
 pub mod audit;
 pub mod auth;
+pub mod billing;
+mod console;
 pub mod controller;
 pub mod http;
 mod idempotency;
 pub mod journal_tools;
 pub mod keyring;
+pub mod metrics;
 mod openapi;
 pub mod reading;
 pub mod reconcile;

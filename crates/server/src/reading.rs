@@ -100,12 +100,28 @@ impl Readings {
         Some(nodes.get(&node)?.get(uuid)?.past.recent(now))
     }
 
+    /// All of them, to look at many; nothing is taken in meanwhile.
+    pub fn held(&self) -> Held<'_> {
+        Held(self.read())
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, HashMap<NodeId, HashMap<String, Kept>>> {
         self.0.read().expect("short and without panics")
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, HashMap<NodeId, HashMap<String, Kept>>> {
         self.0.write().expect("short and without panics")
+    }
+}
+
+/// All last readings, held still.
+pub struct Held<'a>(RwLockReadGuard<'a, HashMap<NodeId, HashMap<String, Kept>>>);
+
+impl Held<'_> {
+    /// A device's last reading, if it says something of now.
+    pub fn fresh(&self, node: NodeId, uuid: &str) -> Option<&DeviceReading> {
+        let kept = self.0.get(&node)?.get(uuid)?;
+        (kept.taken.elapsed() <= STALE).then_some(&kept.reading)
     }
 }
 
@@ -188,7 +204,7 @@ mod tests {
             devices: vec![DeviceReading {
                 uuid: "g".into(),
                 gauges,
-                slices: vec![],
+                ..DeviceReading::default()
             }],
         }
     }

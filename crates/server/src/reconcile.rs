@@ -40,6 +40,9 @@ const SWEEP: Duration = Duration::from_secs(5);
 /// Usage of a running allocation is journalled this often, and at its end.
 const METER_EVERY: Duration = Duration::from_secs(60);
 
+/// The exchange goes on at once while something was due, so far.
+const STEPS_AT_ONCE: usize = 16;
+
 /// The loop and what it heard.
 pub struct Reconciler {
     controller: Controller,
@@ -99,6 +102,7 @@ impl Reconciler {
                 _ = pulse.tick() => {
                     self.give_up_on_silent_nodes().await;
                     self.advance_bookings().await;
+                    self.advance_market().await;
                 }
             }
         }
@@ -125,6 +129,33 @@ impl Reconciler {
         self.wish(Actor::System, wish, "bookings were not advanced").await;
     }
 
+    /// Does what time has made due on the exchange, and what that made room for; where nobody trades, nothing.
+    async fn advance_market(&self) {
+        for _ in 0..STEPS_AT_ONCE {
+            let market_is_still = {
+                let market = &self.controller.view().read().market;
+                market.offers().next().is_none()
+                    && market.bids().next().is_none()
+                    && market.leases().next().is_none()
+                    && market.autos().next().is_none()
+            };
+            if market_is_still {
+                return;
+            }
+            let zones = |name: &str| Zone::bundled(name).ok();
+            let wish = Wish::AdvanceMarket { zones };
+            match self.controller.submit(Actor::System, wish, None, None).await {
+                Ok(accepted) if accepted.events.is_empty() => return,
+                Ok(_) => {}
+                Err(NotDone::Refused(refusal)) => {
+                    tracing::warn!(%refusal, "the exchange was not advanced");
+                    return;
+                }
+                Err(NotDone::NotLeading) => return,
+            }
+        }
+    }
+
     async fn saw(&mut self, seen: Seen) {
         let node = seen.node();
         match seen {
@@ -149,6 +180,18 @@ impl Reconciler {
                     .await;
             }
             Seen::Scrubbed { receipt, .. } => self.scrubbed(node, receipt).await,
+            Seen::Checked {
+                gpu, number, report, ..
+            } => {
+                let wish = Wish::AnswerGpuCheck {
+                    node,
+                    gpu,
+                    number,
+                    report: *report,
+                };
+                self.wish(Actor::Node(node), wish, "what a GPU is was not taken")
+                    .await;
+            }
             Seen::Report {
                 whole, allocations, ..
             } => self.reported(node, whole, &allocations).await,
@@ -199,7 +242,9 @@ impl Reconciler {
                 .fleet
                 .node(node)
                 .is_some_and(|node| node.status == NodeStatus::Lost);
-            (plan::steps(&state, node, whole, allocations), lost)
+            let mut steps = plan::steps(&state, node, whole, allocations);
+            steps.extend(plan::saved(&state, node, allocations, crate::controller::now()));
+            (steps, lost)
         };
         join_all(steps.into_iter().map(|step| self.carry_out(node, step))).await;
         self.meter(node, allocations).await;
@@ -359,6 +404,7 @@ impl Reconciler {
             }
             Step::GrowVolume { volume, size_mib } => self.engine.grow_volume(node, volume, size_mib).await,
             Step::EraseVolume(volume) => self.engine.erase_volume(node, volume).await,
+            Step::CheckGpu(question) => self.engine.check_gpu(node, question).await,
             Step::Observe {
                 allocation,
                 observation,

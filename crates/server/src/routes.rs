@@ -2,18 +2,25 @@
 //! noun. Its name is the operation's id and the client's method.
 
 pub mod access;
+pub mod adjustment;
+pub mod analysis;
+pub mod bill;
 pub mod booking;
 pub mod cost;
 pub mod event;
 pub mod fit;
 pub mod gpu;
+pub mod invoice;
 pub mod job;
 pub mod journal;
 pub mod limit;
 pub mod login;
+pub mod market;
+pub mod metric;
 pub mod node;
 mod past;
 pub mod platform;
+pub mod price_book;
 pub mod scope;
 pub mod secret;
 pub mod service;
@@ -76,6 +83,25 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(booking::booking_terms, booking::set_booking_terms))
         .routes(routes!(booking::calendar::calendar))
         .routes(routes!(booking::calendar::calendar_feed))
+        .routes(routes!(market::offer::offers, market::offer::make_offer))
+        .routes(routes!(market::offer::withdraw_offer))
+        .routes(routes!(market::offer::auto_offers))
+        .routes(routes!(
+            market::offer::set_auto_offer,
+            market::offer::remove_auto_offer
+        ))
+        .routes(routes!(market::order::buy))
+        .routes(routes!(market::order::bids, market::order::place_bid))
+        .routes(routes!(market::order::cancel_bid))
+        .routes(routes!(market::lease::leases))
+        .routes(routes!(market::lease::recall_lease))
+        .routes(routes!(market::lease::return_lease))
+        .routes(routes!(market::price::market_book))
+        .routes(routes!(market::price::price_index))
+        .routes(routes!(
+            market::price::market_terms,
+            market::price::set_market_terms
+        ))
         .routes(routes!(job::jobs, job::submit_job))
         .routes(routes!(job::plan::plan_job))
         .routes(routes!(fit::fit_workload))
@@ -94,6 +120,18 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(service::scale_job))
         .routes(routes!(service::services))
         .routes(routes!(cost::costs))
+        .routes(routes!(price_book::scope_prices))
+        .routes(routes!(price_book::price_books, price_book::set_price_book))
+        .routes(routes!(bill::bill_rows))
+        .routes(routes!(adjustment::adjust))
+        .routes(routes!(invoice::draft_invoice))
+        .routes(routes!(invoice::invoices, invoice::issue_invoice))
+        .routes(routes!(invoice::invoice))
+        .routes(routes!(invoice::pay_invoice))
+        .routes(routes!(invoice::invoice_rows))
+        .routes(routes!(invoice::invoice_file))
+        .routes(routes!(analysis::analysis))
+        .routes(routes!(analysis::forecast))
         .routes(routes!(node::nodes))
         .routes(routes!(node::create_join_token))
         .routes(routes!(node::node, node::remove_node))
@@ -104,6 +142,8 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(gpu::gpus))
         .routes(routes!(gpu::gpu))
         .routes(routes!(gpu::release_gpu))
+        .routes(routes!(metric::metrics))
+        .routes(routes!(metric::dcgm_metrics))
         .routes(routes!(journal::journal_head))
         .routes(routes!(journal::journal_proof))
         .routes(routes!(event::events));

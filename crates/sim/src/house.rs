@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tenure_api::client::Client;
 use tenure_api::secret_text::SecretText;
-use tenure_api::v1::node::CreateJoinToken;
+use tenure_api::v1::node::{CreateJoinToken, NodeQuery};
 
 /// Where cargo puts the programs of this build.
 pub fn program(name: &str) -> PathBuf {
@@ -43,6 +43,8 @@ pub struct House {
     pub with_agent: bool,
     /// Directories of this machine that an agent shows to its jobs.
     pub host_dirs: Vec<PathBuf>,
+    /// What an agent is told of this machine by its environment.
+    pub agent_env: Vec<(String, String)>,
     server: Option<Child>,
     agent: Option<Child>,
 }
@@ -60,6 +62,7 @@ impl House {
             database,
             with_agent: false,
             host_dirs: Vec::new(),
+            agent_env: Vec::new(),
             server: None,
             agent: None,
         }
@@ -183,9 +186,17 @@ impl House {
     pub async fn start_agent(&mut self) {
         let ticket = self
             .owner()
-            .create_join_token(&CreateJoinToken { valid_s: 600 })
+            .create_join_token(&CreateJoinToken {
+                valid_s: 600,
+                tenant: None,
+            })
             .await
             .unwrap();
+        self.start_agent_with(&ticket.token, &[]).await;
+    }
+
+    /// The same with this token, and these variables in its environment.
+    pub async fn start_agent_with(&mut self, token: &str, variables: &[(&str, PathBuf)]) {
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
@@ -204,7 +215,9 @@ impl House {
                     .iter()
                     .flat_map(|dir| ["--host-dir".as_ref(), dir.as_os_str()]),
             )
-            .env("TENURE_JOIN_TOKEN", &ticket.token)
+            .envs(self.agent_env.iter().map(|(name, value)| (name, value)))
+            .env("TENURE_JOIN_TOKEN", token)
+            .envs(variables.iter().map(|(name, value)| (*name, value)))
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -213,7 +226,7 @@ impl House {
         let begun = Instant::now();
         while self
             .owner()
-            .nodes(None)
+            .nodes(&NodeQuery::default())
             .await
             .unwrap()
             .items

@@ -3,7 +3,7 @@
 //! A replay fills a fleet with pods that never leave, in an order drawn from a seed, up to 130 % of its GPUs. `tenure`
 //! is the domain's own board; the peers are written from their published descriptions.
 
-mod busy;
+pub mod busy;
 pub mod contest;
 pub mod fgd;
 pub mod generate;

@@ -130,6 +130,7 @@ fn make(gpu: &Gpu, profile: &MigProfile, start: u32, size: u32) -> Result<u32, S
             start,
             uuid: None,
             slices: None,
+            used_mib: 0,
         });
         Ok(id)
     })

@@ -92,6 +92,17 @@ struct Gauges {
     energy_mj: u64,
     throttle_reasons: u64,
     corrected: u64,
+    #[serde(default)]
+    sm_clock_mhz: Option<u32>,
+    #[serde(default)]
+    memory_clock_mhz: Option<u32>,
+    #[serde(default)]
+    memory_percent: u32,
+    /// What the counters of its units say; only newer devices have any.
+    #[serde(default)]
+    graphics_percent: Option<f64>,
+    #[serde(default)]
+    tensor_percent: Option<f64>,
 }
 
 /// A GPU instance, with one compute instance in it or none.
@@ -108,6 +119,8 @@ struct Instance {
     /// Compute slices, if not all.
     #[serde(default)]
     slices: Option<u32>,
+    #[serde(default)]
+    used_mib: u64,
 }
 
 /// A program on a device. Programs come and go, so they stand in a file of their own, `processes.json` beside the
@@ -124,6 +137,14 @@ struct Process {
 fn beside(name: &str) -> PathBuf {
     let profile = std::env::var_os("TENURE_NVML_PROFILE").unwrap_or_default();
     PathBuf::from(profile).with_file_name(name)
+}
+
+/// What devices have used so far moves while programs look: by uuid, in `energy.json` beside the profile.
+fn counters() -> BTreeMap<String, u64> {
+    std::fs::read(beside("energy.json"))
+        .ok()
+        .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+        .unwrap_or_default()
 }
 
 fn processes() -> Vec<Process> {
@@ -243,8 +264,9 @@ macro_rules! exports {
                         return status;
                     }
                 }
+                // A `?` in the body ends the body alone.
                 // SAFETY: the caller's promise is handed on.
-                #[allow(unused_unsafe)]
+                #[allow(unused_unsafe, clippy::redundant_closure_call)]
                 let answer = (|| -> Result<(), Status> { unsafe { $body } })();
                 answer.err().unwrap_or(SUCCESS)
             }
@@ -291,6 +313,7 @@ pub struct ProfileInfo {
 
 mod instance;
 mod limit;
+mod measure;
 
 /// Reads the profile.
 #[unsafe(no_mangle)]
@@ -341,8 +364,11 @@ exports! {
     }
     nvmlDeviceGetMemoryInfo(of: Handle, memory: *mut [c_ulonglong; 3]) {
         let (machine, gpu) = device(of)?;
-        let total = gpu.model().memory_mib << 20;
-        let used = gpu.gauges.as_ref().map_or(0, |gauges| gauges.used_mib << 20);
+        let (total, used) = match instance::of(of) {
+            Ok((gpu, part)) => (gpu.profile_of(&part).memory_mib, part.used_mib),
+            Err(_) => (gpu.model().memory_mib, gpu.gauges.as_ref().map_or(0, |gauges| gauges.used_mib)),
+        };
+        let (total, used) = (total << 20, used << 20);
         memory.write(if machine.wrong_memory { [u64::MAX; 3] } else { [total, total - used, used] });
         Ok(())
     }
@@ -382,7 +408,8 @@ exports! {
         Ok(())
     }
     nvmlDeviceGetUtilizationRates(of: Handle, rates: *mut [c_uint; 2]) {
-        rates.write([gauges(of)?.busy_percent, 0]);
+        let gauges = gauges(of)?;
+        rates.write([gauges.busy_percent, gauges.memory_percent]);
         Ok(())
     }
     nvmlDeviceGetTemperature(of: Handle, sensor: c_uint, celsius: *mut c_uint) {
@@ -397,7 +424,8 @@ exports! {
         Ok(())
     }
     nvmlDeviceGetTotalEnergyConsumption(of: Handle, energy: *mut c_ulonglong) {
-        energy.write(gauges(of)?.energy_mj);
+        let uuid = &device(of)?.1.uuid;
+        energy.write(counters().get(uuid).copied().map_or_else(|| gauges(of).map(|gauges| gauges.energy_mj), Ok)?);
         Ok(())
     }
     nvmlDeviceGetComputeRunningProcesses_v3(of: Handle, count: *mut c_uint, infos: *mut ProcessInfo) {

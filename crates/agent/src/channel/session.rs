@@ -362,6 +362,18 @@ impl Session<'_> {
                 }
                 Ok(())
             }
+            FromServer::CheckGpu { question } => {
+                let (node, answers) = (self.node.clone(), self.logs.clone());
+                tokio::spawn(async move {
+                    let (gpu, number) = (question.gpu, question.number);
+                    let checked = tokio::task::spawn_blocking(move || node.check_gpu(&question)).await;
+                    let Ok(Some(report)) = checked else { return };
+                    let report = Box::new(report);
+                    let answer = FromAgent::Checked { gpu, number, report };
+                    let _ = answers.send(answer).await;
+                });
+                Ok(())
+            }
             FromServer::ReadLog {
                 request,
                 allocation,

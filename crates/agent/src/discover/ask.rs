@@ -1,7 +1,7 @@
 //! Asking a driver from outside: a child process loads it, and is given up when it takes too long.
 
 use std::io::{self, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -92,7 +92,7 @@ pub(crate) fn child(arguments: &[&str], setting: &Setting) -> io::Result<Vec<u8>
             break status;
         }
         if Instant::now() >= deadline {
-            give_up(child);
+            crate::chore::give_up(child);
             return Err(io::Error::new(
                 io::ErrorKind::TimedOut,
                 "the driver did not answer in time",
@@ -112,10 +112,4 @@ pub(crate) fn child(arguments: &[&str], setting: &Setting) -> io::Result<Vec<u8>
         }));
     }
     Ok(text)
-}
-
-/// A process in the driver may not die at once: a thread waits for that, and nobody for the thread.
-fn give_up(mut child: Child) {
-    let _ = child.kill();
-    std::thread::spawn(move || child.wait());
 }

@@ -19,12 +19,15 @@ use crate::isolate::broker::{Brokered, Worker};
 use crate::isolate::guard::Guard;
 use crate::isolate::root::{self, Own};
 use crate::isolate::seccomp::Filter;
-use crate::isolate::{cgroup, environment, landlock, settings};
-use crate::kernel;
+use crate::isolate::{cgroup, environment, landlock, resource, settings};
 use crate::launch::{Launch, Seat};
+use crate::{kernel, saved};
 
 /// How a failure begins that is the node's and not the job's.
 pub(super) const NODE_FAULT: &str = "node: ";
+
+/// What a worker's compiler has for its files.
+const WORKER_TMP_MIB: u64 = 512;
 
 /// A terminal's, until somebody looks at it with one of their own.
 const FIRST_SIZE: Size = Size { rows: 24, cols: 80 };
@@ -248,15 +251,14 @@ fn finish(seat: &Seat, launch: &Launch, given: Vec<OwnedFd>) -> io::Result<()> {
         return Err(io::Error::other("its volumes cannot be given to the job"));
     }
     if !seat.namespaces.own {
-        return Ok(());
+        return saved::make(&std::env::current_dir()?).map(drop);
     }
-    let here = std::env::current_dir()?;
     if let Some(network) = given.next() {
         kernel::enter_network(&network)?;
     }
     let mut bound = launch.guard.as_ref().map(Guard::bound).unwrap_or_default();
     bound.extend(launch.brokered.iter().flat_map(Brokered::bound));
-    bound.extend(launch.worker.as_ref().map(Worker::bound));
+    bound.extend(launch.worker.iter().flat_map(Worker::bound));
     bound.extend(launch.bound.iter().cloned());
     let user_id = launch
         .user_id
@@ -264,7 +266,11 @@ fn finish(seat: &Seat, launch: &Launch, given: Vec<OwnedFd>) -> io::Result<()> {
     root::finish(
         &seat.stage,
         &Own {
-            tmp: &here.join("tmp"),
+            tmp_mib: match launch.worker {
+                Some(_) => WORKER_TMP_MIB,
+                // Half, as of a machine: who fills it is told so, and is not ended.
+                None => launch.order.memory_mib.div_ceil(2),
+            },
             layers: launch.image.as_ref().map_or(&[], |image| image.layers.as_slice()),
             device_files: &launch.device_files,
             bound: &bound,
@@ -320,6 +326,10 @@ pub(super) fn become_job(world: &World<'_>, init: UnixStream, program: &Program<
     for_devices.extend(launch.brokered.iter().flat_map(Brokered::variables));
     for_devices.extend(launch.variables.iter().cloned());
     let mut variables = environment::of(order, &home, for_devices);
+    match saved::seen_as(own_tree) {
+        Ok(path) => variables.push((saved::VARIABLE.to_owned(), path.display().to_string())),
+        Err(error) => return format!("{NODE_FAULT}name what it saves: {error}"),
+    }
     if let Some(terminal) = &program.terminal {
         variables.retain(|(name, _)| name != "TERM");
         variables.push(("TERM".to_owned(), terminal.clone()));
@@ -366,8 +376,10 @@ pub(super) fn become_job(world: &World<'_>, init: UnixStream, program: &Program<
 
 /// Puts a program's descriptors where it looks for them, in a session of its own.
 fn place(stdio: &Stdio) -> io::Result<()> {
-    if let Some(stdin) = &stdio.stdin {
-        kernel::place(stdin, 0)?;
+    match &stdio.stdin {
+        Some(stdin) => kernel::place(stdin, 0)?,
+        // What stands there is the seat's way to the agent.
+        None => kernel::place(&File::open("/dev/null")?, 0)?,
     }
     kernel::place(&stdio.stdout, 1)?;
     kernel::place(&stdio.stderr, 2)?;
@@ -389,7 +401,8 @@ pub(super) fn confine(world: &World<'_>, init: UnixStream) -> Result<(), String>
         listeners,
     } = world;
     let node_fault = |what: &str, error: io::Error| format!("{NODE_FAULT}{what}: {error}");
-    let unprivileged = kernel::no_core_dumps().and_then(|()| {
+    let limited = kernel::no_core_dumps().and_then(|()| resource::limit(launch.worker.as_ref()));
+    let unprivileged = limited.and_then(|()| {
         if let Some(id) = launch.user_id {
             if seat.namespaces.job_user {
                 own_user(&init)?;
@@ -408,9 +421,11 @@ pub(super) fn confine(world: &World<'_>, init: UnixStream) -> Result<(), String>
         .map(|volume| Path::new(root::VOLUMES_DIR).join(&volume.name))
         .collect();
     let host_dirs = seat.host_dirs.iter().filter(|dir| dir.writable);
+    let bound = launch.bound.iter().filter(|bound| bound.writable);
     let writable: Vec<&Path> = host_dirs
         .map(|dir| dir.path.as_path())
         .chain(volumes.iter().map(PathBuf::as_path))
+        .chain(bound.map(|bound| bound.to.as_path()).filter(|to| to.is_dir()))
         .collect();
     let walled = if seat.namespaces.own {
         landlock::restrict(&writable)
@@ -418,6 +433,10 @@ pub(super) fn confine(world: &World<'_>, init: UnixStream) -> Result<(), String>
         Ok(())
     };
     walled
+        .and_then(|()| match launch.worker {
+            Some(_) => Filter::of_worker().install(),
+            None => Ok(()),
+        })
         .and_then(|()| match tally {
             Some(_) => install_heard(filter, &init),
             None => filter.install(),

@@ -140,7 +140,10 @@ impl Session {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         let told = known.as_ref().map(SecretText::reveal);
-        let response = self.registry.get(url.clone(), accept, told).await?;
+        let response = self
+            .registry
+            .get(self.name.host(), url.clone(), accept, told)
+            .await?;
         let with_credentials = self.credentials.is_some();
         // From the registry itself, and not from a place it led to: a stranger is told nothing.
         if response.status() != StatusCode::UNAUTHORIZED || response.url().origin() != url.origin() {
@@ -152,7 +155,7 @@ impl Session {
         };
         let again = self
             .registry
-            .get(url, accept, Some(authorization.reveal()))
+            .get(self.name.host(), url, accept, Some(authorization.reveal()))
             .await?;
         *self.authorization.lock().unwrap_or_else(PoisonError::into_inner) = Some(authorization);
         answered(again, registry, what, with_credentials)
@@ -192,7 +195,6 @@ impl Session {
         let mut url = realm.ok_or_else(|| {
             ImageError::Refused("the registry does not say where tokens are given".to_owned())
         })?;
-        self.registry.may_go(&url)?;
         {
             let mut query = url.query_pairs_mut();
             if let Some(service) = challenge.value("service") {
@@ -203,7 +205,7 @@ impl Session {
         }
         let basic = self.basic();
         let told = basic.as_ref().map(SecretText::reveal);
-        let response = self.registry.get(url, None, told).await?;
+        let response = self.registry.get(self.name.host(), url, None, told).await?;
         let response = answered(response, self.name.registry(), &what, basic.is_some())?;
         let bytes = whole(response, TOKEN_MAX, "a token").await?;
         let answer: Result<Answer, _> = serde_json::from_slice(&bytes);

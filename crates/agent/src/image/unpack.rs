@@ -9,12 +9,12 @@
 //! devices and pipes. Without root the same comes out, where the kernel allows whiteouts (5.8 and later).
 //!
 //! Hostile archives: a name with `..` or a zero byte, a link to outside, a whiteout of `.` or `..`, and too many
-//! entries are refused. Every path is resolved by the kernel inside the layer (`openat2`), so that no link in
+//! entries are refused; a directory that is only made on the way to an entry is one. Every path is resolved by the kernel inside the layer (`openat2`), so that no link in
 //! it, however made, leads out.
 
 use std::ffi::CString;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, XattrFlags};
 use rustix::io::Errno;
@@ -26,6 +26,7 @@ const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Other marks of an old file system, which mean nothing to anybody else.
 const MARK: &[u8] = b".wh..wh.";
+/// How deep a path is, and a directory may come to lie by way of links: whoever removes the layer holds each open.
 const DEPTH_MAX: usize = 512;
 /// What a file costs beside its bytes.
 const ENTRY_BYTES: u64 = 4096;
@@ -40,30 +41,25 @@ pub struct Unpacked {
 /// Unpacks into an empty directory.
 pub fn unpack(archive: impl Read, into: &std::path::Path, entries_max: u64) -> Result<Unpacked, ImageError> {
     let failed = ImageError::io("unpack a layer");
-    let mut layer = match Layer::open(into) {
+    let mut layer = match Layer::open(into, entries_max) {
         Ok(layer) => layer,
         Err(error) => return Err(failed(error)),
     };
     let mut tar = Tar::new(archive);
-    let mut unpacked = Unpacked::default();
     loop {
         let entry = match tar.next() {
             Ok(Some(entry)) => entry,
             Ok(None) => break,
             Err(error) => return Err(failed(error)),
         };
-        unpacked.entries += 1;
-        unpacked.bytes += entry.size + ENTRY_BYTES;
-        if unpacked.entries > entries_max {
-            return Err(ImageError::TooLarge {
-                what: "a layer",
-                limit: entries_max,
-                unit: "files",
-            });
-        }
         if let Err(error) = layer.take(&entry, &mut tar) {
             let path = String::from_utf8_lossy(&entry.path).into_owned();
             return Err(match error {
+                Bad::TooMany => ImageError::TooLarge {
+                    what: "a layer",
+                    limit: entries_max,
+                    unit: "files and directories",
+                },
                 Bad::Entry(why) => ImageError::Refused(format!("the layer's entry {path:?} {why}")),
                 Bad::Io(source) => ImageError::from_read(format!("unpack {path:?} of a layer"), source),
             });
@@ -71,12 +67,14 @@ pub fn unpack(archive: impl Read, into: &std::path::Path, entries_max: u64) -> R
     }
     // Before it is called complete: a power cut must not leave empty files in it.
     rustix::fs::syncfs(&layer.root).map_err(|error| failed(error.into()))?;
-    Ok(unpacked)
+    Ok(layer.unpacked)
 }
 
 enum Bad {
     /// The archive's fault.
     Entry(&'static str),
+    /// It has more files and directories than are allowed.
+    TooMany,
     Io(io::Error),
 }
 
@@ -100,18 +98,39 @@ impl From<Errno> for Bad {
 
 struct Layer {
     root: OwnedFd,
+    /// How deep the layer itself lies.
+    above: usize,
+    unpacked: Unpacked,
+    entries_max: u64,
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Layer {
-    fn open(into: &std::path::Path) -> io::Result<Layer> {
+    fn open(into: &std::path::Path, entries_max: u64) -> io::Result<Layer> {
         let root = rustix::fs::openat(CWD, into, DIRECTORY.union(OFlags::NOFOLLOW), Mode::empty())?;
         rustix::fs::fchmod(&root, Mode::from_raw_mode(0o755))?;
-        Ok(Layer { root })
+        Ok(Layer {
+            above: depth(root.as_fd())?,
+            root,
+            unpacked: Unpacked::default(),
+            entries_max,
+        })
+    }
+
+    /// Before a file or directory is made, whether the archive names it or it is only on the way to one.
+    fn count(&mut self) -> Result<(), Bad> {
+        self.unpacked.entries += 1;
+        self.unpacked.bytes += ENTRY_BYTES;
+        if self.unpacked.entries > self.entries_max {
+            return Err(Bad::TooMany);
+        }
+        Ok(())
     }
 
     fn take(&mut self, entry: &Entry, content: &mut impl Read) -> Result<(), Bad> {
+        self.count()?;
+        self.unpacked.bytes += entry.size;
         let parts = parts(&entry.path)?;
         let Some((name, above)) = parts.split_last() else {
             // The layer's own root; a file cannot take its place.
@@ -135,7 +154,7 @@ impl Layer {
         }
         let name = text(name)?;
         match entry.kind {
-            Kind::Directory => make_directory(parent.as_fd(), &name, directory_mode(entry.mode)),
+            Kind::Directory => self.make_directory(parent.as_fd(), &name, directory_mode(entry.mode)),
             Kind::File => make_file(parent.as_fd(), &name, entry, content),
             Kind::Symlink => {
                 let target = text(&entry.link)?;
@@ -151,7 +170,7 @@ impl Layer {
     }
 
     /// The directory at a path inside the layer; what is missing of it is made.
-    fn directory(&self, parts: &[&[u8]]) -> Result<OwnedFd, Bad> {
+    fn directory(&mut self, parts: &[&[u8]]) -> Result<OwnedFd, Bad> {
         let Some((last, above)) = parts.split_last() else {
             return Ok(rustix::fs::openat(&self.root, c".", DIRECTORY, Mode::empty())?);
         };
@@ -163,7 +182,8 @@ impl Layer {
         let name = text(last)?;
         match kind(parent.as_fd(), &name)? {
             None | Some(FileType::CharacterDevice) => {
-                make_directory(parent.as_fd(), &name, Mode::from_raw_mode(0o755))?;
+                self.count()?;
+                self.make_directory(parent.as_fd(), &name, Mode::from_raw_mode(0o755))?;
             }
             Some(_) => return Err(Bad::Entry("goes through what is not a directory")),
         }
@@ -175,6 +195,24 @@ impl Layer {
         )?)
     }
 
+    /// A directory that is there stays, and takes the mode; one in place of a whiteout hides all below.
+    fn make_directory(&self, parent: BorrowedFd<'_>, name: &CString, mode: Mode) -> Result<(), Bad> {
+        let before = kind(parent, name)?;
+        if before != Some(FileType::Directory) {
+            if depth(parent)? >= self.above + DEPTH_MAX {
+                return Err(Bad::Entry("lies too deep"));
+            }
+            clear(parent, name)?;
+            rustix::fs::mkdirat(parent, name, mode)?;
+        }
+        let made = rustix::fs::openat(parent, name, DIRECTORY.union(OFlags::NOFOLLOW), Mode::empty())?;
+        rustix::fs::fchmod(&made, mode)?;
+        if before == Some(FileType::CharacterDevice) {
+            opaque(made.as_fd())?;
+        }
+        Ok(())
+    }
+
     /// Opens a path as if the layer were the whole file system: the kernel lets no link lead out of it.
     fn resolve(&self, parts: &[&[u8]], flags: OFlags) -> Result<OwnedFd, Errno> {
         let path = CString::new(parts.join(&b'/')).map_err(|_| Errno::INVAL)?;
@@ -182,7 +220,7 @@ impl Layer {
         rustix::fs::openat2(&self.root, &path, flags, Mode::empty(), within)
     }
 
-    fn link(&self, parent: BorrowedFd<'_>, name: &CString, target: &[u8]) -> Result<(), Bad> {
+    fn link(&mut self, parent: BorrowedFd<'_>, name: &CString, target: &[u8]) -> Result<(), Bad> {
         let missing = Bad::Entry("is a hard link to what is not in the layer");
         let parts = parts(target)?;
         let Some((last, above)) = parts.split_last() else {
@@ -250,7 +288,6 @@ fn clear(parent: BorrowedFd<'_>, name: &CString) -> Result<(), Bad> {
 }
 
 fn remove_tree(parent: BorrowedFd<'_>, name: &CString) -> Result<(), Bad> {
-    use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
     let name = std::ffi::OsStr::from_bytes(name.as_bytes());
     let path = std::path::Path::new("/proc/self/fd")
@@ -268,19 +305,11 @@ fn file_mode(mode: u32) -> Mode {
     Mode::from_raw_mode(mode & 0o777 | 0o644 | execute)
 }
 
-/// A directory that is there stays, and takes the mode; one in place of a whiteout hides all below.
-fn make_directory(parent: BorrowedFd<'_>, name: &CString, mode: Mode) -> Result<(), Bad> {
-    let before = kind(parent, name)?;
-    if before != Some(FileType::Directory) {
-        clear(parent, name)?;
-        rustix::fs::mkdirat(parent, name, mode)?;
-    }
-    let made = rustix::fs::openat(parent, name, DIRECTORY.union(OFlags::NOFOLLOW), Mode::empty())?;
-    rustix::fs::fchmod(&made, mode)?;
-    if before == Some(FileType::CharacterDevice) {
-        opaque(made.as_fd())?;
-    }
-    Ok(())
+/// How many directories lie above one, links on the way to it counted as where they lead.
+fn depth(directory: BorrowedFd<'_>) -> Result<usize, Errno> {
+    let itself = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    let path = rustix::fs::readlinkat(CWD, itself, Vec::new())?;
+    Ok(path.as_bytes().iter().filter(|&&byte| byte == b'/').count())
 }
 
 fn make_file(

@@ -12,6 +12,8 @@ use super::root::{Bound, TENURE_DIR};
 /// Files beside the agent's own.
 pub const PROGRAM: &str = "tenure-broker";
 pub const LIBRARY: &str = "libtenure_remote.so";
+/// What a worker's slice is set aside in, in its directory and in its tree.
+pub const SPILL: &str = "spill";
 
 /// What this host has to make workers with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,28 +80,39 @@ impl Brokered {
     }
 }
 
-/// The worker's own: its program.
+/// The worker's own: its program, and where it sets its slice aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worker {
     pub program: PathBuf,
+    /// The one file on a disk that it may write, and how large any file of its may be.
+    pub spill: PathBuf,
+    pub file_mib_max: u64,
 }
 
 impl Worker {
-    pub fn bound(&self) -> Bound {
-        Bound {
-            from: self.program.clone(),
-            to: Path::new(TENURE_DIR).join(PROGRAM),
-            writable: false,
-        }
+    pub fn bound(&self) -> Vec<Bound> {
+        let inside = |name: &str| Path::new(TENURE_DIR).join(name);
+        vec![
+            Bound {
+                from: self.program.clone(),
+                to: inside(PROGRAM),
+                writable: false,
+            },
+            Bound {
+                from: self.spill.clone(),
+                to: inside(SPILL),
+                writable: true,
+            },
+        ]
     }
 
-    /// Its command; it finds its listeners as descriptors 3 and 4. What is set aside of a device goes to files: it may
+    /// Its command; it finds its listeners as descriptors 3 and 4. What is set aside of a device goes to a file: it may
     /// be more than the worker may have of memory.
     pub fn command(bulk_mib: u64) -> Vec<String> {
-        let program = format!("{TENURE_DIR}/{PROGRAM}");
-        let mut command = vec![program];
-        command.extend(["--listen-fd", "3", "--control-fd", "4", "--spill", "/tmp"].map(str::to_owned));
-        command.extend(["--bulk-mib".to_owned(), bulk_mib.to_string()]);
+        let inside = |name: &str| format!("{TENURE_DIR}/{name}");
+        let mut command = vec![inside(PROGRAM)];
+        command.extend(["--listen-fd", "3", "--control-fd", "4", "--spill"].map(str::to_owned));
+        command.extend([inside(SPILL), "--bulk-mib".to_owned(), bulk_mib.to_string()]);
         command
     }
 }

@@ -15,6 +15,8 @@ use crate::discover::setting::Setting;
 use crate::kernel;
 
 const PERIOD_US: u64 = 100_000;
+/// What sockets hold, which version 1 counts apart.
+const SOCKETS: &str = "memory.kmem.tcp.limit_in_bytes";
 /// How soon it is looked again whether all have died.
 const FIRST_LOOK: Duration = Duration::from_micros(200);
 
@@ -53,6 +55,8 @@ pub fn has_version_2(root: &Path) -> bool {
 pub struct Limits {
     pub memory_mib: u64,
     pub cpu_milli: u32,
+    /// What it weighs against others when processors are scarce.
+    pub cpu_weight_milli: u32,
     pub processes_max: u32,
 }
 
@@ -255,16 +259,25 @@ impl Place {
                 // Absent where the host has no swap.
                 let _ = fs::write(dir.join("memory.swap.max"), "0");
                 fs::write(dir.join("cpu.max"), format!("{quota_us} {PERIOD_US}"))?;
+                // 100 is a plain one, and here what has one processor.
+                let weight = (limits.cpu_weight_milli / 10).clamp(1, 10_000);
+                fs::write(dir.join("cpu.weight"), weight.to_string())?;
                 fs::write(dir.join("pids.max"), processes)
             }
             Some("memory") => {
                 fs::write(dir.join("memory.limit_in_bytes"), &memory)?;
-                let _ = fs::write(dir.join("memory.memsw.limit_in_bytes"), &memory);
-                Ok(())
+                // Absent where the kernel does not count swap, or sockets, apart.
+                let also = ["memory.memsw.limit_in_bytes", SOCKETS];
+                also.into_iter()
+                    .map(|name| dir.join(name))
+                    .filter(|file| file.exists())
+                    .try_for_each(|file| fs::write(file, &memory))
             }
             Some("cpu") => {
                 fs::write(dir.join("cpu.cfs_period_us"), PERIOD_US.to_string())?;
-                fs::write(dir.join("cpu.cfs_quota_us"), quota_us.to_string())
+                fs::write(dir.join("cpu.cfs_quota_us"), quota_us.to_string())?;
+                let shares = (u64::from(limits.cpu_weight_milli) * 1024 / 1000).clamp(2, 262_144);
+                fs::write(dir.join("cpu.shares"), shares.to_string())
             }
             Some("pids") => fs::write(dir.join("pids.max"), processes),
             Some(_) => Ok(()),
@@ -357,6 +370,12 @@ fn prepare_v1(mounts: &str, own: &str, controller: &str) -> io::Result<PathBuf> 
         .unwrap_or_default();
     let dir = root.join(below).join("tenure");
     fs::create_dir_all(&dir)?;
+    // Counting what sockets hold is switched on for the whole host with the first limit and off with the last, which is
+    // slow: once, and not with each job.
+    let sockets = dir.join(SOCKETS);
+    if sockets.exists() {
+        let _ = fs::write(sockets, (i64::MAX >> 12 << 12).to_string());
+    }
     Ok(dir)
 }
 
@@ -384,4 +403,60 @@ fn share_out(above: &Path) -> io::Result<PathBuf> {
         fs::write(above.join("cgroup.subtree_control"), "+memory +cpu +pids")?;
     }
     Ok(dir)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(controller: Option<&str>, limits: Limits, there: &[&str]) -> impl Fn(&str) -> String + use<> {
+        let dir = tempfile::tempdir().unwrap();
+        for name in there {
+            fs::write(dir.path().join(name), "").unwrap();
+        }
+        let place = Place {
+            controller: controller.map(str::to_owned),
+            dir: dir.path().to_owned(),
+            filter: false,
+            dmem: false,
+        };
+        place.limit(dir.path(), limits).unwrap();
+        move |name| fs::read_to_string(dir.path().join(name)).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_scarce_is_shared_by_what_was_asked_for() {
+        let limits = |cpu_weight_milli| Limits {
+            memory_mib: 64,
+            cpu_milli: 2000,
+            cpu_weight_milli,
+            processes_max: 10,
+        };
+        for (milli, weight, shares) in [
+            (1000, "100", "1024"),
+            (300, "30", "307"),
+            (1, "1", "2"),
+            (u32::MAX, "10000", "262144"),
+        ] {
+            let two = written(None, limits(milli), &[]);
+            assert_eq!(
+                (two("cpu.weight"), two("cpu.max")),
+                (weight.into(), "200000 100000".into())
+            );
+            let one = written(Some("cpu"), limits(milli), &[]);
+            assert_eq!(
+                (one("cpu.shares"), one("cpu.cfs_quota_us")),
+                (shares.into(), "200000".into())
+            );
+        }
+        let bytes = (64u64 << 20).to_string();
+        let swap = "memory.memsw.limit_in_bytes";
+        let counted = written(Some("memory"), limits(1), &[swap, SOCKETS]);
+        assert_eq!((counted(swap), counted(SOCKETS)), (bytes.clone(), bytes));
+        let not_counted = written(Some("memory"), limits(1), &[]);
+        assert_eq!(
+            (not_counted(swap), not_counted(SOCKETS)),
+            (String::new(), String::new())
+        );
+    }
 }

@@ -4,6 +4,7 @@
 //! job's tree has alike, `finish` adds what is this job's own and makes the tree the root. Deliberately absent:
 //! who may write where inside it (`landlock.rs`, and the files' own modes).
 
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,7 +17,7 @@ use rustix::mount::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::kernel;
+use crate::{kernel, saved};
 
 /// Where a job finds what Tenure gives it.
 pub const TENURE_DIR: &str = "/run/tenure";
@@ -34,14 +35,18 @@ const SYSTEM: &str = "devices/system";
 /// And what GPU drivers ask to find their devices.
 const BUSES: [&str; 6] = ["devices", "bus", "class", "dev", "module", "kernel/iommu_groups"];
 /// What says more of the host than a job should know.
-const MASKED_FILES: [&str; 6] = [
+const MASKED_FILES: [&str; 8] = [
+    "proc/interrupts",
     "proc/kcore",
+    "proc/key-users",
     "proc/keys",
     "proc/timer_list",
     "proc/sysrq-trigger",
     "proc/kallsyms",
     "proc/kpagecount",
 ];
+
+const MASKED_DIRS: [&str; 2] = ["proc/fs", "proc/pressure"];
 
 /// A directory of the host that an operator shows to every job, under the same path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,8 +91,9 @@ pub struct Bound {
 /// What is this job's own.
 #[derive(Debug)]
 pub struct Own<'a> {
-    /// The job's `/tmp`.
-    pub tmp: &'a Path,
+    /// How much `/tmp` and `/var/tmp` hold together: memory of the job's own, which its limit counts. It fills no disk,
+    /// and goes with the job.
+    pub tmp_mib: u64,
     /// Layers of its image, topmost first; empty for the host's programs.
     pub layers: &'a [PathBuf],
     /// Its devices' files, under the paths they have on the host.
@@ -135,6 +141,17 @@ pub fn prepare(at: &Path, host_dirs: &[HostDir]) -> io::Result<()> {
             mount_bind("/dev/null", &masked)?;
         }
     }
+    for masked in MASKED_DIRS.map(|name| at.join(name)) {
+        if masked.is_dir() {
+            mount(
+                "tmpfs",
+                &masked,
+                "tmpfs",
+                plain | MountFlags::RDONLY,
+                Some(c"mode=555,size=4k"),
+            )?;
+        }
+    }
     devices(&at.join("dev"))?;
     let sys = at.join("sys");
     tmpfs(&sys, c"mode=755,size=64k")?;
@@ -157,12 +174,13 @@ fn devices(dev: &Path) -> io::Result<()> {
         bind_file(&Path::new("/dev").join(name), &dev.join(name), true)?;
     }
     fs::create_dir(dev.join("pts"))?;
+    // Terminals are counted for the whole host: without a bound of its own, one job could have them all.
     mount(
         "devpts",
         dev.join("pts"),
         "devpts",
         quiet,
-        Some(c"newinstance,ptmxmode=0666,mode=0620"),
+        Some(c"newinstance,ptmxmode=0666,mode=0620,max=64"),
     )?;
     symlink("pts/ptmx", dev.join("ptmx"))?;
     for (name, to) in [
@@ -191,9 +209,13 @@ pub fn finish(at: &Path, own: &Own<'_>) -> io::Result<()> {
     } else {
         image(at, own.layers)?
     };
-    bind_tree(own.tmp, &at.join("tmp"), true)?;
-    bind_tree(own.tmp, &at.join("var/tmp"), true)?;
+    let options = CString::new(format!("mode=1777,size={}m", own.tmp_mib)).map_err(io::Error::other)?;
+    tmpfs(&at.join("tmp"), &options)?;
+    bind_tree(&at.join("tmp"), &at.join("var/tmp"), true)?;
     let tenure = inside(&at, Path::new(TENURE_DIR))?;
+    // A mount of its own: what is around it is read-only.
+    let checkpoint = saved::make(&tenure)?;
+    bind_file(&checkpoint, &checkpoint, true)?;
     let etc = tenure.join("etc");
     fs::create_dir(&etc)?;
     for (name, content) in own.settings {

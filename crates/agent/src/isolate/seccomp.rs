@@ -2,7 +2,8 @@
 //!
 //! An allow-list: a call the kernel learns tomorrow is refused until somebody has thought about it. What is left
 //! out on purpose: mounts, namespaces, modules, clocks, keys, BPF, io_uring, performance counters, userfaultfd,
-//! handles to files by number, and whatever only an administrator needs.
+//! handles to files by number, and whatever only an administrator needs. Nor does a job get what no limit of its own
+//! counts: huge pages, of which the host has one pool, and contexts for asynchronous files, of which it has one number.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,6 +14,10 @@ const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 const REFUSE: u32 = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
 /// For calls with an older form that programs fall back to.
 const UNKNOWN: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+/// As a host answers that has set no huge pages apart: programs then take plain ones, so it is nothing to be counted.
+const NO_MEMORY: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOMEM as u32;
+/// As a kernel answers that was built without.
+const NO_PROTOCOL: u32 = libc::SECCOMP_RET_ERRNO | libc::EPROTONOSUPPORT as u32;
 
 #[cfg(target_arch = "x86_64")]
 const ARCHITECTURE: u32 = 0xc000_003e;
@@ -53,8 +58,8 @@ const CALLS: &[libc::c_long] = &calls! {
     SYS_getgroups SYS_getitimer SYS_getpeername SYS_getpgid SYS_getpid SYS_getppid SYS_getpriority
     SYS_getrandom SYS_getresgid SYS_getresuid SYS_getrlimit SYS_getrusage SYS_getsid
     SYS_getsockname SYS_getsockopt SYS_gettid SYS_gettimeofday SYS_getuid SYS_getxattr
-    SYS_inotify_add_watch SYS_inotify_init1 SYS_inotify_rm_watch SYS_io_cancel SYS_io_destroy
-    SYS_io_getevents SYS_io_setup SYS_io_submit SYS_ioprio_get SYS_ioprio_set SYS_kcmp SYS_kill
+    SYS_inotify_add_watch SYS_inotify_init1 SYS_inotify_rm_watch
+    SYS_ioprio_get SYS_ioprio_set SYS_kcmp SYS_kill
     SYS_landlock_add_rule SYS_landlock_create_ruleset SYS_landlock_restrict_self SYS_lgetxattr
     SYS_linkat SYS_listen SYS_listxattr SYS_llistxattr SYS_lremovexattr SYS_lseek SYS_lsetxattr
     SYS_madvise SYS_mbind SYS_membarrier SYS_memfd_create SYS_migrate_pages SYS_mincore
@@ -99,12 +104,23 @@ const OLDER_CALLS: &[libc::c_long] = &calls! {
 #[cfg(not(target_arch = "x86_64"))]
 const OLDER_CALLS: &[libc::c_long] = &[];
 
-/// Kinds of sockets: local, IPv4, IPv6, and netlink, which shows the job's own interfaces.
-const SOCKETS: [u32; 4] = [
-    libc::AF_UNIX as u32,
-    libc::AF_INET as u32,
-    libc::AF_INET6 as u32,
-    libc::AF_NETLINK as u32,
+/// Protocols of the internet that programs speak: whichever fits, and ICMP, TCP, UDP and ICMPv6.
+const INTERNET: [u32; 5] = [
+    0,
+    libc::IPPROTO_ICMP as u32,
+    libc::IPPROTO_TCP as u32,
+    libc::IPPROTO_UDP as u32,
+    libc::IPPROTO_ICMPV6 as u32,
+];
+
+/// Of netlink, what shows the job's own interfaces. Others tell of the host: its devices, its audit, its firewall.
+const NETLINK: [u32; 1] = [libc::NETLINK_ROUTE as u32];
+
+/// Calls that ask for huge pages, by which of their arguments, and by which bit of it.
+const HUGE_PAGES: [(libc::c_long, u32, u32); 3] = [
+    (libc::SYS_mmap, 3, libc::MAP_HUGETLB as u32),
+    (libc::SYS_memfd_create, 1, libc::MFD_HUGETLB),
+    (libc::SYS_shmget, 2, libc::SHM_HUGETLB as u32),
 ];
 
 /// Only the plain personality, and those that ask or switch address randomisation off for a debugger.
@@ -128,9 +144,26 @@ impl Filter {
             program.answer(ALLOW);
         });
         program.checked(libc::SYS_socket, argument(0), |program| {
-            SOCKETS.iter().for_each(|&family| program.equal(family, ALLOW));
+            program.equal(libc::AF_UNIX as u32, ALLOW);
+            program.one_of(&[libc::AF_INET as u32, libc::AF_INET6 as u32], |program| {
+                program.load(argument(2));
+                INTERNET.iter().for_each(|&one| program.equal(one, ALLOW));
+                program.answer(NO_PROTOCOL);
+            });
+            program.one_of(&[libc::AF_NETLINK as u32], |program| {
+                program.load(argument(2));
+                NETLINK.iter().for_each(|&one| program.equal(one, ALLOW));
+                program.answer(NO_PROTOCOL);
+            });
             program.answer(REFUSE);
         });
+        for (call, flags, huge) in HUGE_PAGES {
+            program.checked(call, argument(flags), |program| {
+                program.any_bit(huge, NO_MEMORY);
+                program.answer(ALLOW);
+            });
+        }
+        program.when(libc::SYS_io_setup, UNKNOWN);
         program.checked(libc::SYS_personality, argument(0), |program| {
             PERSONALITIES.iter().for_each(|&kind| program.equal(kind, ALLOW));
             program.answer(REFUSE);
@@ -144,6 +177,21 @@ impl Filter {
         let mut calls: Vec<u32> = CALLS.iter().chain(OLDER_CALLS).map(|&call| call as u32).collect();
         calls.sort_unstable();
         program.only(&calls);
+        Filter(program.0)
+    }
+
+    /// Beside the other, for a worker: a file on a disk is not given room beyond its end, where no limit on its length
+    /// would count it.
+    pub fn of_worker() -> Filter {
+        let mut program = Program::default();
+        program.load(NUMBER);
+        program.checked(libc::SYS_fallocate, argument(1), |program| {
+            program.equal(0, ALLOW);
+            let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            program.equal(hole as u32, ALLOW);
+            program.answer(REFUSE);
+        });
+        program.answer(ALLOW);
         Filter(program.0)
     }
 
@@ -231,6 +279,23 @@ impl Program {
         self.answer(REFUSE);
     }
 
+    /// For any of these values, what `then` answers; it must in every case.
+    fn one_of(&mut self, values: &[u32], then: impl FnOnce(&mut Program)) {
+        let mut inner = Program::default();
+        then(&mut inner);
+        let over = u8::try_from(inner.0.len()).unwrap_or(u8::MAX);
+        for (left, &value) in (0..values.len() as u8).rev().zip(values) {
+            let last = left == 0;
+            self.push(
+                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+                left,
+                if last { over } else { 0 },
+                value,
+            );
+        }
+        self.0.extend(inner.0);
+    }
+
     fn any_bit(&mut self, bits: u32, answer: u32) {
         self.push(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, bits);
         self.answer(answer);
@@ -252,13 +317,13 @@ mod tests {
     use super::*;
 
     /// Runs the filter as the kernel would.
-    fn answer(filter: &Filter, architecture: u32, number: u32, arguments: [u32; 2]) -> u32 {
+    fn answer<const N: usize>(filter: &Filter, architecture: u32, number: u32, arguments: [u32; N]) -> u32 {
         let load = |offset: u32| match offset {
             NUMBER => number,
             ARCH => architecture,
-            16 => arguments[0],
-            24 => arguments[1],
-            other => panic!("offset {other}"),
+            other => *arguments
+                .get((other as usize - 16) / 8)
+                .expect("an argument that was given"),
         };
         let (mut at, mut value) = (0, 0);
         loop {
@@ -286,7 +351,7 @@ mod tests {
             libc::SYS_read,
             libc::SYS_execve,
             libc::SYS_futex,
-            libc::SYS_mmap,
+            libc::SYS_munmap,
             libc::SYS_writev,
         ] {
             assert_eq!(ask(call, [0, 0]), ALLOW);
@@ -311,7 +376,7 @@ mod tests {
         assert_eq!(ask(libc::SYS_clone3, [0, 0]), UNKNOWN);
         assert_eq!(ask(libc::SYS_clone, [libc::CLONE_VM as u32, 0]), ALLOW);
         assert_eq!(ask(libc::SYS_clone, [libc::CLONE_NEWUSER as u32, 0]), REFUSE);
-        assert_eq!(ask(libc::SYS_socket, [libc::AF_INET as u32, 0]), ALLOW);
+        assert_eq!(ask(libc::SYS_socket, [libc::AF_UNIX as u32, 0]), ALLOW);
         assert_eq!(ask(libc::SYS_socket, [libc::AF_PACKET as u32, 0]), REFUSE);
         assert_eq!(ask(libc::SYS_socket, [libc::AF_VSOCK as u32, 0]), REFUSE);
         assert_eq!(ask(libc::SYS_ioctl, [0, libc::TIOCSTI as u32]), REFUSE);
@@ -321,5 +386,77 @@ mod tests {
         assert_eq!(foreign, libc::SECCOMP_RET_KILL_PROCESS);
         #[cfg(target_arch = "x86_64")]
         assert_eq!(answer(&filter, ARCHITECTURE, 0x4000_0000, [0, 0]), REFUSE);
+    }
+    fn asked<const N: usize>(call: libc::c_long, arguments: [u32; N]) -> u32 {
+        answer(&Filter::new(), ARCHITECTURE, call as u32, arguments)
+    }
+
+    #[test]
+    fn no_huge_pages_for_they_are_in_no_limit() {
+        let (private, huge) = (libc::MAP_PRIVATE as u32, libc::MAP_HUGETLB as u32);
+        assert_eq!(asked(libc::SYS_mmap, [0, 4096, 3, private]), ALLOW);
+        let of_one_gib = private | huge | 30 << libc::MAP_HUGE_SHIFT;
+        assert_eq!(asked(libc::SYS_mmap, [0, 4096, 3, of_one_gib]), NO_MEMORY);
+        assert_eq!(asked(libc::SYS_memfd_create, [0, libc::MFD_CLOEXEC]), ALLOW);
+        assert_eq!(asked(libc::SYS_memfd_create, [0, libc::MFD_HUGETLB]), NO_MEMORY);
+        assert_eq!(asked(libc::SYS_shmget, [0, 4096, 0o600]), ALLOW);
+        assert_eq!(asked(libc::SYS_shmget, [0, 4096, 0o4600]), NO_MEMORY);
+    }
+
+    #[test]
+    fn no_contexts_for_asynchronous_files_for_the_host_has_one_number_of_them() {
+        assert_eq!(asked(libc::SYS_io_setup, [1, 0]), UNKNOWN);
+        assert_eq!(asked(libc::SYS_io_submit, [0, 0]), REFUSE);
+    }
+
+    #[test]
+    fn only_protocols_that_programs_speak() {
+        let socket =
+            |family: i32, protocol: i32| asked(libc::SYS_socket, [family as u32, 1, protocol as u32]);
+        for family in [libc::AF_INET, libc::AF_INET6] {
+            for protocol in [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP, libc::IPPROTO_ICMPV6] {
+                assert_eq!(socket(family, protocol), ALLOW);
+            }
+            for protocol in [
+                libc::IPPROTO_SCTP,
+                libc::IPPROTO_DCCP,
+                libc::IPPROTO_MPTCP,
+                libc::IPPROTO_RAW,
+            ] {
+                assert_eq!(socket(family, protocol), NO_PROTOCOL);
+            }
+        }
+        assert_eq!(socket(libc::AF_NETLINK, libc::NETLINK_ROUTE), ALLOW);
+        for protocol in [
+            libc::NETLINK_KOBJECT_UEVENT,
+            libc::NETLINK_AUDIT,
+            libc::NETLINK_NETFILTER,
+        ] {
+            assert_eq!(socket(libc::AF_NETLINK, protocol), NO_PROTOCOL);
+        }
+    }
+
+    #[test]
+    fn a_workers_files_get_no_room_beyond_their_end() {
+        let filter = Filter::of_worker();
+        let ask = |mode: i32| {
+            answer(
+                &filter,
+                ARCHITECTURE,
+                libc::SYS_fallocate as u32,
+                [5, mode as u32],
+            )
+        };
+        assert_eq!(ask(0), ALLOW);
+        assert_eq!(ask(libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE), ALLOW);
+        for mode in [
+            libc::FALLOC_FL_KEEP_SIZE,
+            libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
+            libc::FALLOC_FL_UNSHARE_RANGE,
+        ] {
+            assert_eq!(ask(mode), REFUSE);
+        }
+        let other = answer(&filter, ARCHITECTURE, libc::SYS_read as u32, [5, 1]);
+        assert_eq!(other, ALLOW);
     }
 }

@@ -21,10 +21,14 @@ pub fn landlock_version() -> Option<u32> {
     u32::try_from(version).ok().filter(|version| *version > 0)
 }
 
-/// What a Landlock rule allows below a directory.
+/// What a Landlock rule allows below a directory, or of a file.
 #[derive(Clone, Copy)]
 pub enum Access {
     ReadAndRun,
+    /// And to write into files that are there, which neither come nor go, nor become shorter.
+    Use,
+    /// One file, to read, write and cut short.
+    OneFile,
     All,
 }
 
@@ -49,6 +53,10 @@ struct PathBeneath {
 
 /// EXECUTE, READ_FILE, READ_DIR of linux/landlock.h.
 const READ_AND_RUN: u64 = 1 | 1 << 2 | 1 << 3;
+/// WRITE_FILE and IOCTL_DEV. Without TRUNCATE: a file that others have mapped and that is cut short ends them.
+const WRITE: u64 = 1 << 1 | 1 << 15;
+/// WRITE_FILE, READ_FILE and TRUNCATE.
+const ONE_FILE: u64 = 1 << 1 | 1 << 2 | 1 << 14;
 
 impl Ruleset {
     pub fn new(version: u32) -> io::Result<Ruleset> {
@@ -90,6 +98,8 @@ impl Ruleset {
         let rule = PathBeneath {
             allowed_access: match access {
                 Access::ReadAndRun => READ_AND_RUN & self.handled,
+                Access::Use => (READ_AND_RUN | WRITE) & self.handled,
+                Access::OneFile => ONE_FILE & self.handled,
                 Access::All => self.handled,
             },
             parent_fd: parent.as_raw_fd(),

@@ -195,6 +195,7 @@ impl Node {
     /// Has the devices clean and counted for an allocation before they are its own again.
     fn give_again(&self, taker: &Taker, take: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
         let id = taker.allocation;
+        let _alone = self.keep_checks_off(taker);
         self.clean_for(taker)?;
         let noted = self.scrubs.note(taker, |id| self.lives(id));
         noted.map_err(|error| error.to_string())?;

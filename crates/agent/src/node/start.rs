@@ -146,12 +146,18 @@ impl Node {
         } else {
             None
         };
-        let tmp = dir.join("tmp");
-        make_dir(&tmp)?;
-        std::os::unix::fs::chown(&tmp, user_id, user_id)?;
+        if !self.isolation.namespaces.own {
+            let tmp = dir.join("tmp");
+            make_dir(&tmp)?;
+            std::os::unix::fs::chown(&tmp, user_id, user_id)?;
+        }
         let found = self.found();
-        self.scrubs.note(&Taker::of(&order), |id| self.lives(id))?;
-        let slices = self.shares.admit(&order, &found)?;
+        let taker = Taker::of(&order);
+        // Until its slices are on their pages, where a check finds them.
+        let _alone = self.keep_checks_off(&taker);
+        self.scrubs.note(&taker, |id| self.lives(id))?;
+        // A page that cannot be had is this node's fault: the job may run elsewhere.
+        let slices = self.shares.admit(&order, &found).map_err(wall::no_wall)?;
         let guard = match (&self.config.guard, slices.is_empty()) {
             (Some(library), false) => Some(Guard {
                 library: library.clone(),
@@ -204,6 +210,7 @@ impl Node {
             guard,
             brokered,
             worker: None,
+            cpu_weight_milli: None,
             log_bytes_max: self.config.log_bytes_max,
             processes_max: self.config.processes_max,
             image,

@@ -68,6 +68,7 @@ impl Node {
 
     pub(super) fn clean_for(&self, taker: &Taker) -> Result<(), String> {
         let program = self.config.broker.as_ref().map(|broker| &*broker.program);
+        let _alone = self.keep_checks_off(taker);
         self.scrubs
             .clean(taker, &self.found(), &self.shares, program, |id| self.lives(id))
     }

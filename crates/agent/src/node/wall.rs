@@ -82,6 +82,7 @@ impl Node {
 
     /// Sets the limits of a running allocation, or of its worker, to the new size of its slices.
     pub(super) fn limit_anew(&self, id: AllocationId, devices: &[DeviceSlice]) -> io::Result<()> {
+        self.limit_spill(id, devices);
         let found = self.found();
         let walls = devices
             .iter()

@@ -1,5 +1,5 @@
 //! Workers: for each allocation with fenced slices a process that owns their driver, walled off as a job is, under a
-//! user id of its own, in a directory of its own.
+//! user id of its own. Of its directory it has one file, in which it sets its slices aside; all else it writes is memory.
 //!
 //! A worker is tied to its job by a pipe that only the job's thin parent holds open: it ends with it, agent or no
 //! agent. The slices of one allocation share a worker, for a program may use them together.
@@ -12,13 +12,14 @@ use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
-use tenure_api::channel::Order;
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
+use tenure_api::channel::{DeviceSlice, Order};
 use tenure_domain::id::AllocationId;
 use tenure_domain::tenancy::policy::{Egress, Network};
 
 use super::start::make_dir;
 use super::{Node, wall, watch};
-use crate::isolate::broker::{Broker, Brokered, Worker, vendor_file};
+use crate::isolate::broker::{Broker, Brokered, SPILL, Worker, vendor_file};
 use crate::isolate::front::vulkan_file;
 use crate::isolate::guard::Guard;
 use crate::launch::Launch;
@@ -28,6 +29,8 @@ use crate::record::Record;
 const BULK_MIB: u64 = 1024;
 /// What drivers and compilers take beside that.
 const DRIVER_MIB: u64 = 2048;
+/// What lies between the things that are set aside.
+const SPILL_MARGIN_MIB: u64 = 64;
 /// Its job ends it, whenever that is: ten years are for ever.
 const RUN_TIME_S: u64 = 10 * 365 * 86_400;
 /// Where a worker listens for the agent, in its directory.
@@ -58,9 +61,10 @@ impl Node {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .of(&format!("{} worker", order.tenant))?;
-        let tmp = dir.join("tmp");
-        make_dir(&tmp)?;
-        chown(&tmp, Some(user_id), Some(user_id))?;
+        let spill = dir.join(SPILL);
+        fs::File::create(&spill)?;
+        fs::set_permissions(&spill, fs::Permissions::from_mode(0o600))?;
+        chown(&spill, Some(user_id), Some(user_id))?;
         let socket = self.dir.allocation(order.allocation).join("broker.sock");
         let listener = listen_at(&socket)?;
         fs::set_permissions(&socket, fs::Permissions::from_mode(0o600))?;
@@ -77,6 +81,15 @@ impl Node {
         // A processor as a device computes with the host's processors, and its memory is the host's.
         let is_processor = device_files.is_empty();
         let held_mib: u64 = order.devices.iter().map(|slice| slice.vram_mib).sum();
+        // As much as its job has, and its slices' part of what is computed with: it does not count as a job's whole host.
+        let permille = order.devices.iter().map(|slice| slice.compute_permille).max();
+        let of_device = match is_processor {
+            true => u64::from(found.cpu_milli) * u64::from(permille.unwrap_or(0)) / 1000,
+            false => 0,
+        };
+        let cpu_weight_milli = u32::try_from(of_device)
+            .unwrap_or(u32::MAX)
+            .saturating_add(order.cpu_milli);
         let worker_order = Order {
             name: format!("{}, its worker", order.name),
             command: Worker::command(BULK_MIB),
@@ -117,7 +130,10 @@ impl Node {
             brokered: None,
             worker: Some(Worker {
                 program: broker.program.clone(),
+                spill,
+                file_mib_max: file_mib_max(held_mib),
             }),
+            cpu_weight_milli: Some(cpu_weight_milli),
             device_files,
             variables: Vec::new(),
             device_memory: wall::device_memory(order, &found),
@@ -167,6 +183,27 @@ impl Node {
         Ok(dir)
     }
 
+    /// Lets a worker set aside slices that have this size now.
+    pub(super) fn limit_spill(&self, id: AllocationId, devices: &[DeviceSlice]) {
+        let Some(cgroup) = self.worker_cgroup(id) else {
+            return;
+        };
+        let held_mib = devices.iter().map(|slice| slice.vram_mib).sum();
+        let bytes = Some(file_mib_max(held_mib).saturating_mul(1 << 20));
+        let limits = Rlimit {
+            current: bytes,
+            maximum: bytes,
+        };
+        let processes = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+        for pid in processes
+            .lines()
+            .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
+        {
+            // One that has ended meanwhile sets nothing aside.
+            let _ = prlimit(Some(pid), Resource::Fsize, limits);
+        }
+    }
+
     /// Where the processes of an allocation's worker are.
     pub(super) fn worker_cgroup(&self, id: AllocationId) -> Option<PathBuf> {
         let record = Record::read(&self.worker_dir(id)).ok()??;
@@ -197,6 +234,12 @@ impl Node {
             }
         }
     }
+}
+
+/// How large a file of a worker's may be: what it sets aside, or what it shares with its programs, which is a file to the
+/// kernel too.
+fn file_mib_max(held_mib: u64) -> u64 {
+    held_mib.max(BULK_MIB).saturating_add(SPILL_MARGIN_MIB)
 }
 
 /// A socket's path is short; that of an open directory always is.

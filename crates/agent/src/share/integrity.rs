@@ -1,42 +1,29 @@
 //! Whether pages still say what the agent wrote on them. A guarded job can write to its device's page; here that is
-//! seen, by comparing each reading with the limits that were set and with the reading before.
+//! seen, by comparing each reading with what was given and with the reading before.
 //!
 //! A page is shared by all who have a slice of the device, so damage to the whole of it is noted of each of them.
-//! Deliberately absent: what becomes of it (`conduct.rs`, and the server).
+//! Deliberately absent: what becomes of it (`conduct.rs`, and the server), and writing pages right (`share.rs`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tenure_domain::audit::conduct::Tampering;
 use tenure_domain::id::AllocationId;
-use tenure_limits::{SliceReading, Snapshot};
+use tenure_limits::{SliceReading, SliceSpec, Snapshot};
 
 /// What the agent knows of one slice.
 struct Known {
-    limit_bytes: u64,
-    weight_per_mille: u32,
-    cap_per_mille: Option<u32>,
-    kernel_limit_ns: u64,
-    /// As last read while the page stood still.
+    /// As it was given, whatever its page says.
+    given: SliceSpec,
+    /// As last read while the page stood still; none since the agent wrote there itself.
     last: Option<SliceReading>,
 }
 
-impl Known {
-    fn of(reading: &SliceReading) -> Known {
-        Known {
-            limit_bytes: reading.limit_bytes,
-            weight_per_mille: reading.weight_per_mille,
-            cap_per_mille: reading.cap_per_mille,
-            kernel_limit_ns: reading.kernel_limit_ns,
-            last: Some(reading.clone()),
-        }
-    }
-
-    fn differs(&self, reading: &SliceReading) -> bool {
-        self.limit_bytes != reading.limit_bytes
-            || self.weight_per_mille != reading.weight_per_mille
-            || self.cap_per_mille != reading.cap_per_mille
-            || self.kernel_limit_ns != reading.kernel_limit_ns
-    }
+/// Whether a page says something else than was given.
+pub(super) fn differs(given: &SliceSpec, reading: &SliceReading) -> bool {
+    given.limit_bytes != reading.limit_bytes
+        || given.weight_per_mille != reading.weight_per_mille
+        || given.cap_per_mille != reading.cap_per_mille
+        || given.kernel_limit_ns.unwrap_or(0) != reading.kernel_limit_ns
 }
 
 /// The slices of all pages, by device and allocation.
@@ -47,10 +34,34 @@ pub struct Integrity {
 }
 
 impl Integrity {
-    /// The agent has just written these limits, or found them when it started: so they are to stay.
-    pub fn trust(&mut self, uuid: &str, snapshot: &Snapshot, id: AllocationId) {
-        if let Some(reading) = snapshot.slice(id.0) {
-            self.known.insert((uuid.to_owned(), id), Known::of(reading));
+    /// The agent gives so much; it is to stay so.
+    pub fn give(&mut self, uuid: &str, given: SliceSpec) {
+        let key = (uuid.to_owned(), AllocationId(given.id));
+        self.known.insert(key, Known { given, last: None });
+    }
+
+    pub fn given(&self, uuid: &str, id: AllocationId) -> Option<SliceSpec> {
+        self.known.get(&(uuid.to_owned(), id)).map(|known| known.given)
+    }
+
+    /// All that was given, with its device.
+    pub fn all(&self) -> impl Iterator<Item = (&str, SliceSpec)> {
+        self.known
+            .iter()
+            .map(|((uuid, _), known)| (uuid.as_str(), known.given))
+    }
+
+    /// What its counts and clocks are as the agent has just written its place: from here on they only grow.
+    pub fn begin(&mut self, uuid: &str, snapshot: &Snapshot, id: AllocationId) {
+        if let Some(known) = self.known.get_mut(&(uuid.to_owned(), id)) {
+            known.last = snapshot.slice(id.0).filter(|_| snapshot.settled).cloned();
+        }
+    }
+
+    /// The agent wrote on its place anew, so it begins anew.
+    pub fn begin_anew(&mut self, uuid: &str, id: AllocationId) {
+        if let Some(known) = self.known.get_mut(&(uuid.to_owned(), id)) {
+            known.last = None;
         }
     }
 
@@ -75,7 +86,7 @@ impl Integrity {
                 seen.push((*id, Tampering::PlaceGone));
                 continue;
             };
-            if known.differs(reading) {
+            if differs(&known.given, reading) {
                 seen.push((*id, Tampering::LimitsChanged));
             }
             // While a process leaves, its counts stand in two places or in none.

@@ -1,7 +1,7 @@
 //! NVIDIA's devices, by NVML: a child process loads it, reads every device and writes a line, four times a second.
 //!
 //! The driver may hang or fail in the child, never in the agent: a child that is silent for too long is ended and
-//! another started. Deliberately absent: what a device is (discovery), and partitions, which NVML does not measure so.
+//! another started. Deliberately absent: what a device is (discovery).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use tenure_api::channel::reading::{Gauges, Throttle};
+use tenure_api::channel::reading::{Gauges, MAX_SLICES, PartReading, Throttle};
+use tenure_domain::schedule::hardware::Placement;
 
-use crate::discover::nvidia::library::Nvml;
+use crate::discover::nvidia::library::{Active, Failure, Handle, Looks, Nvml};
 use crate::discover::setting::Setting;
 
 /// Short, for the watchdog looks at it.
@@ -31,6 +32,7 @@ pub struct Told {
     pub gauges: Gauges,
     /// Bytes that each process holds of its memory.
     pub processes: Vec<(i32, u64)>,
+    pub parts: Vec<PartReading>,
 }
 
 /// What `measure-nvidia` does, until nobody reads it.
@@ -43,8 +45,9 @@ pub fn main() -> i32 {
         }
     };
     let mut out = io::stdout().lock();
+    let mut counters = Counters::default();
     loop {
-        let Ok(mut line) = serde_json::to_vec(&read(&nvml)) else {
+        let Ok(mut line) = serde_json::to_vec(&read(&nvml, &mut counters)) else {
             return 1;
         };
         line.push(b'\n');
@@ -55,14 +58,30 @@ pub fn main() -> i32 {
     }
 }
 
+/// Looks at devices' own counters, by device and part; none where there are no such counters.
+#[derive(Default)]
+struct Counters(BTreeMap<(String, Option<u32>), Option<Looks>>);
+
+impl Counters {
+    fn look(&mut self, nvml: &Nvml, (device, uuid): (Handle, &str), part: Option<u32>) -> Active {
+        let key = (uuid.to_owned(), part);
+        let looks = self.0.entry(key).or_insert_with(|| nvml.looks(device).ok());
+        let looked = looks
+            .as_mut()
+            .and_then(|looks| nvml.look(device, part, looks).ok());
+        looked.unwrap_or_default()
+    }
+}
+
 /// Every device that says who it is. What it does not tell is absent.
-fn read(nvml: &Nvml) -> All {
+fn read(nvml: &Nvml, counters: &mut Counters) -> All {
     let devices = (0..nvml.count().unwrap_or(0).min(DEVICES_MAX)).filter_map(|index| {
         let device = nvml.by_index(index).ok()?;
         let uuid = nvml.uuid(device).ok()?;
-        let busy = nvml.busy_percent(device).ok().filter(|&percent| percent <= 100);
+        let remapped = nvml.remapped(device).ok();
+        let active = counters.look(nvml, (device, &uuid), None);
         let gauges = Gauges {
-            busy_permille: busy.map(|percent| percent as u16 * 10),
+            busy_permille: permille(nvml.busy_percent(device)),
             used_vram_mib: nvml.used_bytes(device).ok().map(|bytes| bytes.div_ceil(1 << 20)),
             temperature_c: nvml
                 .temperature_c(device)
@@ -73,14 +92,72 @@ fn read(nvml: &Nvml) -> All {
             ecc_corrected: nvml.corrected_errors(device).ok(),
             ecc_uncorrected: nvml.uncorrected_errors(device).ok(),
             throttled_by: nvml.throttle_reasons(device).ok().map(reasons),
+            sm_clock_mhz: nvml.sm_clock_mhz(device).ok(),
+            memory_clock_mhz: nvml.memory_clock_mhz(device).ok(),
+            memory_temperature_c: None,
+            memory_busy_permille: permille(nvml.memory_busy_percent(device)),
+            encoder_permille: permille(nvml.encoder_percent(device)),
+            decoder_permille: permille(nvml.decoder_percent(device)),
+            reserved_vram_mib: nvml.reserved_bytes(device).ok().map(|bytes| bytes >> 20),
+            pcie_replays: nvml.pcie_replays(device).ok().map(u64::from),
+            remapped_correctable: remapped.map(|rows| rows.correctable.into()),
+            remapped_uncorrectable: remapped.map(|rows| rows.uncorrectable.into()),
+            remap_failed: remapped.map(|rows| rows.failed),
+            graphics_active_permille: active.graphics_permille,
+            tensor_active_permille: active.tensor_permille,
+            memory_active_permille: active.memory_permille,
+            pcie_sent_bytes_s: active.sent_bytes_s,
+            pcie_received_bytes_s: active.received_bytes_s,
         };
         let told = Told {
             gauges,
             processes: nvml.processes(device).unwrap_or_default(),
+            parts: parts(nvml, (device, &uuid), counters),
         };
         Some((uuid, told))
     });
     devices.collect()
+}
+
+fn permille(percent: Result<u32, Failure>) -> Option<u16> {
+    let percent = percent.ok().filter(|&percent| percent <= 100)?;
+    Some(percent as u16 * 10)
+}
+
+/// The parts that programs are given. Where one lies is told to root alone.
+fn parts(nvml: &Nvml, (device, uuid): (Handle, &str), counters: &mut Counters) -> Vec<PartReading> {
+    if !nvml.mig_mode(device).is_ok_and(|(on, _)| on) {
+        return Vec::new();
+    }
+    let instances = nvml.profiles(device).into_iter().flat_map(|profile| {
+        let of_kind = nvml.instances(device, profile.id).unwrap_or_default();
+        let of_kind = of_kind
+            .into_iter()
+            .filter(move |instance| instance.profile_id == profile.id);
+        of_kind.map(move |instance| (instance, profile.name.clone()))
+    });
+    let instances: Vec<_> = instances.collect();
+    let handles = nvml.mig_devices(device).into_iter();
+    let parts = handles.filter_map(|handle| {
+        let id = nvml.instance_id(handle).ok()?;
+        let (instance, profile) = instances.iter().find(|(instance, _)| instance.id == id)?;
+        let memory = nvml.memory_of(handle).ok();
+        let active = counters.look(nvml, (device, uuid), Some(id));
+        Some(PartReading {
+            instance: id,
+            profile: profile.clone(),
+            placement: Placement {
+                start: instance.placement.start,
+                size: instance.placement.size,
+            },
+            vram_mib: memory.map(|(total, _)| total >> 20),
+            used_vram_mib: memory.map(|(_, used)| used.div_ceil(1 << 20)),
+            graphics_active_permille: active.graphics_permille,
+            tensor_active_permille: active.tensor_permille,
+            memory_active_permille: active.memory_permille,
+        })
+    });
+    parts.take(MAX_SLICES).collect()
 }
 
 /// Idleness and clocks set on purpose hold nothing back.

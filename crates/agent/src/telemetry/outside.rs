@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tenure_api::channel::reading::Gauges;
+use tenure_api::channel::reading::{Gauges, PartReading};
 
 use super::nvidia::Stream;
 use super::{ByProcess, sysfs};
@@ -25,6 +25,9 @@ pub struct Outside {
     nvidia: Stream,
     watches: Mutex<BTreeMap<String, Watch>>,
 }
+
+/// What was told of a device, and of parts that hardware cut from it.
+pub type Told = (Gauges, Vec<PartReading>);
 
 /// One device's reader.
 struct Watch {
@@ -50,7 +53,7 @@ impl Outside {
 
     /// What drivers last told, of devices whose driver still answers. Begins to watch new devices, and lets those go
     /// that are no longer here.
-    pub fn read(&self, found: &Found) -> BTreeMap<String, Gauges> {
+    pub fn read(&self, found: &Found) -> BTreeMap<String, Told> {
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut wanted: BTreeMap<&str, PathBuf> = found
             .devices
@@ -69,15 +72,15 @@ impl Outside {
         let told = watches.iter().filter_map(|(uuid, watch)| {
             let told = watch.told.lock().unwrap_or_else(PoisonError::into_inner);
             let (at, gauges) = told.as_ref()?;
-            (at.elapsed() < DEADLINE).then(|| (uuid.clone(), gauges.clone()))
+            (at.elapsed() < DEADLINE).then(|| (uuid.clone(), (gauges.clone(), Vec::new())))
         });
-        let mut told: BTreeMap<String, Gauges> = told.collect();
+        let mut told: BTreeMap<String, Told> = told.collect();
         if found.devices.iter().any(|device| device.facts.vendor == "NVIDIA")
             && let Some((at, all)) = self.nvidia.read(&self.setting)
             && at.elapsed() < DEADLINE
         {
             let here = all.into_iter().filter(|(uuid, _)| found.device(uuid).is_some());
-            told.extend(here.map(|(uuid, told)| (uuid, told.gauges)));
+            told.extend(here.map(|(uuid, told)| (uuid, (told.gauges, told.parts))));
         }
         told
     }

@@ -1,7 +1,7 @@
 //! What the kernel shows of a graphics device below its directory: amdgpu, i915 and xe.
 //!
 //! A file that is missing, unreadable or nonsense is a gauge that is absent. Names and units are those of the
-//! kernel's documentation: hwmon in millidegrees, microwatts and microjoules; amdgpu's memory in bytes.
+//! kernel's documentation: hwmon in millidegrees, microwatts, microjoules and hertz; amdgpu's memory in bytes.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -24,11 +24,14 @@ pub fn read(dir: &Path) -> Gauges {
             .find_map(|path| number::<i64>(&path))
     };
     let positive = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
+    let percent = |name: &str| {
+        let percent = number::<u16>(&dir.join(name)).filter(|&percent| percent <= 100);
+        percent.map(|percent| percent * 10)
+    };
+    let mhz = |hertz: Option<i64>| hertz.and_then(|hertz| u32::try_from(hertz / 1_000_000).ok());
     let (ecc_corrected, ecc_uncorrected) = errors(&dir.join("ras"));
     Gauges {
-        busy_permille: number::<u16>(&dir.join("gpu_busy_percent"))
-            .filter(|&percent| percent <= 100)
-            .map(|percent| percent * 10),
+        busy_permille: percent("gpu_busy_percent"),
         used_vram_mib: number::<u64>(&dir.join("mem_info_vram_used")).map(|bytes| bytes.div_ceil(1 << 20)),
         temperature_c: sensor(&["temp1_input", "temp2_input"])
             .and_then(|milli| i16::try_from(milli / 1000).ok()),
@@ -37,6 +40,13 @@ pub fn read(dir: &Path) -> Gauges {
         ecc_corrected,
         ecc_uncorrected,
         throttled_by: throttles(dir),
+        // Of amdgpu: its first clock is the compute dies', its second the memory's.
+        sm_clock_mhz: mhz(sensor(&["freq1_input"])),
+        memory_clock_mhz: mhz(sensor(&["freq2_input"])),
+        memory_temperature_c: sensor(&["temp3_input"]).and_then(|milli| i16::try_from(milli / 1000).ok()),
+        memory_busy_permille: percent("mem_busy_percent"),
+        pcie_replays: number::<u64>(&dir.join("pcie_replay_count")),
+        ..Gauges::default()
     }
 }
 

@@ -158,6 +158,11 @@ fn an_amd_device_is_read() {
             ("mem_info_vram_used", "1073741825\n"),
             ("hwmon/hwmon3/temp1_input", "61250\n"),
             ("hwmon/hwmon3/power1_average", "215000000\n"),
+            ("hwmon/hwmon3/temp3_input", "58000\n"),
+            ("hwmon/hwmon3/freq1_input", "1420000000\n"),
+            ("hwmon/hwmon3/freq2_input", "900000000\n"),
+            ("mem_busy_percent", "12\n"),
+            ("pcie_replay_count", "4\n"),
             ("ras/umc_err_count", "ue: 1\nce: 20\n"),
             ("ras/gfx_err_count", "ue: 2\nce: 3\n"),
             ("ras/features", "feature mask: 0x1\n"),
@@ -173,6 +178,11 @@ fn an_amd_device_is_read() {
             power_mw: Some(215_000),
             ecc_corrected: Some(23),
             ecc_uncorrected: Some(3),
+            sm_clock_mhz: Some(1420),
+            memory_clock_mhz: Some(900),
+            memory_temperature_c: Some(58),
+            memory_busy_permille: Some(120),
+            pcie_replays: Some(4),
             ..Gauges::default()
         }
     );
@@ -264,7 +274,7 @@ fn a_driver_is_read_beside_and_one_that_hangs_goes_silent() {
         outside
             .read(&here)
             .get("GPU-1")
-            .and_then(|gauges| gauges.busy_permille)
+            .and_then(|(gauges, _)| gauges.busy_permille)
             == Some(500)
     });
     // Opening a pipe that nobody writes waits for ever, as a driver can.

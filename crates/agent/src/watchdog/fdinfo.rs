@@ -16,9 +16,11 @@ pub fn held_bytes(root: &Path, pid: i32, slot: &str) -> u64 {
     };
     let mut clients: BTreeMap<String, u64> = BTreeMap::new();
     for file in files.flatten() {
-        let Ok(text) = fs::read_to_string(file.path()) else {
+        // Some of what is there is the job's to write, so it may be no text.
+        let Ok(text) = fs::read(file.path()) else {
             continue;
         };
+        let text = String::from_utf8_lossy(&text[..text.len().min(FILE_BYTES_MAX)]);
         if let Some((client, bytes)) = client(&text, slot) {
             let most = clients.entry(client).or_default();
             *most = bytes.max(*most);
@@ -29,7 +31,6 @@ pub fn held_bytes(root: &Path, pid: i32, slot: &str) -> u64 {
 
 /// The client of a file of this device, and what it holds.
 fn client(text: &str, slot: &str) -> Option<(String, u64)> {
-    let text = text.get(..text.len().min(FILE_BYTES_MAX))?;
     let value = |key: &str| {
         text.lines()
             .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
@@ -102,7 +103,14 @@ mod tests {
         ] {
             fs::write(dir.join(name), text).unwrap();
         }
-        assert_eq!(held_bytes(root.path(), 12, "0000:10:00.0"), 6 << 20);
+        // What the client is called may be no text.
+        let named = [
+            AMD.replace("client-id:\t7", "client-id:\t9").as_bytes(),
+            b"drm-client-name:\t\xff\n",
+        ]
+        .concat();
+        fs::write(dir.join("7"), named).unwrap();
+        assert_eq!(held_bytes(root.path(), 12, "0000:10:00.0"), 9 << 20);
         assert_eq!(held_bytes(root.path(), 13, "0000:10:00.0"), 0);
     }
 }

@@ -5,26 +5,33 @@
 //! by the kernel: no device file that the job was not given, and no more memory than the job has.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use tenure_domain::id::AllocationId;
 
-use super::{Jobs, Watchdog};
+use super::pace::Pace;
+use super::round::Round;
+use super::{Jobs, UNSEEN, Watchdog, too_many};
 use crate::isolate::guard::Mapping;
-use crate::share::SharedReading;
+use crate::share::Given;
 
-/// Looks in a row that must agree: a loader may load drivers before it loads the guard.
-const AGREE: u32 = 3;
+/// How long a loader may take from the first driver to the guard, in time of its own; and by the clock, whatever holds
+/// it up, so that nobody goes on for ever by being slow or by one process after the other.
+const OWN_TIME: Duration = Duration::from_millis(500);
+const BY_THE_CLOCK: Duration = Duration::from_secs(10);
+/// No program has more mappings than this; one that has is not looked through to its end.
+const MAPPINGS_MAX: usize = 1 << 18;
+/// Of so many processes past the guard it is asked how fast they are; of more the clock decides.
+const PACED_MAX: usize = 64;
 
 impl Watchdog {
     /// Allocations with shared slices that a driver serves without the guard, and the line that says so.
-    pub fn past_the_guard(&self, pages: &[SharedReading], jobs: &impl Jobs) -> Vec<(AllocationId, String)> {
-        let shared = pages.iter().flat_map(|page| &page.snapshot.slices);
-        let ids: Vec<AllocationId> = shared
-            .filter(|slice| slice.weight_per_mille < 1000)
-            .map(|slice| AllocationId(slice.id))
-            .collect();
+    pub fn past_the_guard(&self, given: &[Given], jobs: &impl Jobs) -> Vec<(AllocationId, String)> {
+        let shared = given.iter().filter(|slice| slice.weight_per_mille < 1000);
+        let ids: std::collections::BTreeSet<AllocationId> = shared.map(|slice| slice.allocation).collect();
         if ids.is_empty() {
             return Vec::new();
         }
@@ -33,24 +40,20 @@ impl Watchdog {
             .past
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        let before = std::mem::take(&mut *past);
+        let mut before = std::mem::take(&mut *past);
+        let now = Instant::now();
         let mut over = Vec::new();
+        let count = ids.len();
         for id in ids {
-            let processes = jobs.processes_with_drivers(id);
-            let found = processes
-                .into_iter()
-                .find_map(|pid| Some((pid, bare_driver(&self.root, pid, &drivers, self.guard.as_ref())?)));
-            let Some((pid, driver)) = found else {
-                continue;
-            };
-            let looks = before.get(&id).copied().unwrap_or(0) + 1;
-            past.insert(id, looks);
-            if looks >= AGREE {
-                over.push((
-                    id,
-                    format!("ended: its process {pid} used the driver {driver} past the guard"),
-                ));
-            }
+            let mut one = before.remove(&id).unwrap_or_default();
+            one.round.go(
+                &jobs.processes_with_drivers(id),
+                &self.budget(count),
+                |seen| seen.is_some(),
+                |pid| bare(&self.root, pid, &drivers, self.guard.as_ref()),
+            );
+            over.extend(one.judged(&self.root, now).map(|note| (id, note)));
+            past.insert(id, one);
         }
         over
     }
@@ -72,30 +75,95 @@ fn drivers(root: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The driver a process has loaded without the guard.
-fn bare_driver(root: &Path, pid: i32, drivers: &[String], guard: Option<&Mapping>) -> Option<String> {
-    let maps = fs::read_to_string(root.join(format!("proc/{pid}/maps"))).ok()?;
-    in_maps(&maps, drivers, guard)
+/// What a process does past the guard; none where it does not.
+fn bare(root: &Path, pid: i32, drivers: &[String], guard: Option<&Mapping>) -> Option<String> {
+    let maps = File::open(root.join(format!("proc/{pid}/maps")));
+    let seen = maps.and_then(|maps| in_maps(BufReader::with_capacity(1 << 16, maps), drivers, guard));
+    match seen {
+        Ok(seen) => seen,
+        // It has ended.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => None,
+        // Without root's rights an agent may not look at all, and so at nobody.
+        Err(error)
+            if error.kind() == io::ErrorKind::PermissionDenied && !rustix::process::geteuid().is_root() =>
+        {
+            None
+        }
+        // Fail closed: what cannot be seen may be anything.
+        Err(error) => Some(format!("does not let be seen what it has mapped ({error})")),
+    }
 }
 
-fn in_maps(maps: &str, drivers: &[String], guard: Option<&Mapping>) -> Option<String> {
+/// Line by line, and as bytes: what a file is called is the job's to say, and a driver's mapping says enough of itself.
+fn in_maps(
+    mut maps: impl BufRead,
+    drivers: &[String],
+    guard: Option<&Mapping>,
+) -> io::Result<Option<String>> {
     let mut found = None;
-    for line in maps.lines() {
+    let mut line = Vec::new();
+    for _ in 0..MAPPINGS_MAX {
+        line.clear();
+        if maps.read_until(b'\n', &mut line)? == 0 {
+            return Ok(found);
+        }
+        let line = String::from_utf8_lossy(&line);
+        let line = line.trim_end_matches('\n');
         if guard.is_some_and(|guard| guard.is_in(line)) {
-            return None;
+            return Ok(None);
         }
         let Some(name) = line.rsplit('/').next().filter(|name| name.len() < line.len()) else {
             continue;
         };
         if found.is_none() && drivers.iter().any(|driver| name.starts_with(driver.as_str())) {
-            found = Some(name.to_owned());
+            found = Some(format!("used the driver {name} past the guard"));
         }
     }
-    found
+    Ok(Some("has more mappings than can be looked at".to_owned()))
 }
 
-/// How often in a row an allocation was seen so.
-pub(super) type Past = BTreeMap<AllocationId, u32>;
+/// What is known of allocations with shared slices.
+pub(super) type Past = BTreeMap<AllocationId, Bare>;
+
+/// Which processes of one allocation have a driver and no guard, and since when there is always one.
+#[derive(Debug, Default)]
+pub(super) struct Bare {
+    round: Round<Option<String>>,
+    since: Option<Instant>,
+    paces: BTreeMap<i32, Pace>,
+}
+
+impl Bare {
+    /// Why it is to be ended.
+    fn judged(&mut self, root: &Path, now: Instant) -> Option<String> {
+        let bare = self
+            .round
+            .seen()
+            .filter_map(|(pid, seen)| Some((pid, seen.as_ref()?)));
+        let mut earlier = std::mem::take(&mut self.paces);
+        let (mut since, mut ended) = (None, None);
+        for (number, (pid, does)) in bare.enumerate() {
+            let since = *since.get_or_insert(self.since.unwrap_or(now));
+            let mut own = Duration::ZERO;
+            if number < PACED_MAX {
+                let pace = match earlier.remove(&pid) {
+                    Some(mut pace) => {
+                        pace.look(root, pid, now);
+                        pace
+                    }
+                    None => Pace::begin(root, pid, now),
+                };
+                own = pace.own();
+                self.paces.insert(pid, pace);
+            }
+            if ended.is_none() && (own >= OWN_TIME || now.duration_since(since) >= BY_THE_CLOCK) {
+                ended = Some(format!("ended: its process {pid} {does}"));
+            }
+        }
+        self.since = since;
+        ended.or_else(|| (self.round.unseen() > UNSEEN).then(too_many))
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -108,8 +176,9 @@ mod tests {
         let guard = "7f20-7f30 r-xp 00001000 fd:00 2  /run/tenure/libtenure_guard.so\n";
         let other = "7f40-7f50 rw-p 00000000 00:00 0 \n7f60-7f70 r-xp 0 fd:00 3  /usr/lib/libpoclx.so\n";
         let known = Mapping::read("fd:00 2").expect("a device and an inode");
-        let seen = |text: &[&str]| in_maps(&text.concat(), &drivers, Some(&known));
-        assert_eq!(seen(&[other, driver]).as_deref(), Some("libpocl.so.2.10.0"));
+        let seen = |text: &[&str]| in_maps(text.concat().as_bytes(), &drivers, Some(&known)).unwrap();
+        let past = "used the driver libpocl.so.2.10.0 past the guard";
+        assert_eq!(seen(&[other, driver]).as_deref(), Some(past));
         assert_eq!(seen(&[driver, guard]), None);
         assert_eq!(seen(&[guard, driver]), None);
         assert_eq!(seen(&[other]), None);
@@ -120,10 +189,15 @@ mod tests {
         ] {
             assert!(seen(&[forged, driver]).is_some(), "{forged}");
         }
-        let nothing_known = in_maps(&[guard, driver].concat(), &drivers, None);
+        let nothing_known = in_maps([guard, driver].concat().as_bytes(), &drivers, None).unwrap();
         assert!(
             nothing_known.is_some(),
             "without a guard there is none to be past of"
         );
+        let no_text = [b"7e00-7e10 r--p 00000000 fd:00 9  /tmp/\xff\n", driver.as_bytes()].concat();
+        let hidden = in_maps(no_text.as_slice(), &drivers, Some(&known)).unwrap();
+        assert_eq!(hidden.as_deref(), Some(past));
+        let endless = other.repeat(MAPPINGS_MAX / 2 + 1);
+        assert!(seen(&[endless.as_str()]).is_some_and(|does| does.contains("more mappings")));
     }
 }

@@ -1,19 +1,26 @@
-//! A laid-out `/proc`, a page with one slice, and what is said of it.
+//! A laid-out `/proc`, a device with two slices, and what is said of it.
 
 use std::fs;
 
 use tenure_domain::schedule::fleet::GpuFacts;
 use tenure_domain::schedule::hardware::Hardware;
-use tenure_limits::{Device as Page, SliceSpec};
 
 use super::*;
 
 const NONE: [u64; 0] = [];
 const SLOT: &str = "0000:10:00.0";
 
+fn given() -> [Given; 2] {
+    [7, 8].map(|id| Given {
+        uuid: "GPU-1".into(),
+        allocation: AllocationId(id),
+        limit_bytes: 100 * MIB,
+        weight_per_mille: 300,
+    })
+}
+
 struct Bench {
     root: tempfile::TempDir,
-    page: Page,
     found: Found,
 }
 
@@ -31,18 +38,6 @@ impl Bench {
     /// Two slices of 100 MiB: 7 has processes 11 and 12, 8 has 13.
     fn new() -> Bench {
         let root = tempfile::tempdir().unwrap();
-        let page = Page::create(&root.path().join("page")).unwrap();
-        for id in [7, 8] {
-            page.add(SliceSpec {
-                id,
-                limit_bytes: 100 * MIB,
-                weight_per_mille: 300,
-                cap_per_mille: None,
-                kernel_limit_ns: None,
-                process_limit_ns: None,
-            })
-            .unwrap();
-        }
         let facts = GpuFacts {
             uuid: "GPU-1".into(),
             vendor: String::new(),
@@ -65,7 +60,7 @@ impl Bench {
             }],
             ..Found::default()
         };
-        Bench { root, page, found }
+        Bench { root, found }
     }
 
     fn holds(&self, pid: i32, mib: u64) {
@@ -76,11 +71,7 @@ impl Bench {
     }
 
     fn look(&self, dog: &Watchdog, nvidia: Option<&(Instant, ByProcess)>) -> Vec<u64> {
-        let pages = [SharedReading {
-            uuid: "GPU-1".into(),
-            snapshot: self.page.snapshot().unwrap(),
-        }];
-        let over = dog.look(&self.found, &pages, nvidia, self);
+        let over = dog.look(&self.found, &given(), nvidia, self);
         over.into_iter().map(|(id, _)| id.0).collect()
     }
 
@@ -127,5 +118,71 @@ fn a_driver_that_says_the_same_again_is_one_reading() {
         bench.look(&dog, Some(&second)),
         [8],
         "a stranger's memory is nobody's here"
+    );
+}
+
+/// Many processes with as many mappings as a process may have, and the neighbour's one that is past the guard.
+struct Crowd(Bench);
+
+impl Jobs for Crowd {
+    fn processes_with_drivers(&self, id: AllocationId) -> Vec<i32> {
+        if id.0 == 7 {
+            (1000..4000).collect()
+        } else {
+            vec![13]
+        }
+    }
+
+    fn processes(&self, id: AllocationId) -> Vec<i32> {
+        self.processes_with_drivers(id)
+    }
+}
+
+#[test]
+fn a_crowd_hides_nobody_and_does_not_last() {
+    let crowd = Crowd(Bench::new());
+    let root = crowd.0.root.path();
+    let proc = root.join("proc");
+    fs::create_dir_all(proc.join("1000")).unwrap();
+    let areas: String = (0..60_000)
+        .map(|at| format!("{at:x}000-{at:x}fff rw-p 00000000 00:00 0 \n"))
+        .collect();
+    fs::write(proc.join("1000/maps"), areas).unwrap();
+    for pid in 1001..4000 {
+        std::os::unix::fs::symlink("1000", proc.join(pid.to_string())).unwrap();
+    }
+    fs::create_dir_all(root.join("etc/OpenCL/vendors")).unwrap();
+    fs::write(root.join("etc/OpenCL/vendors/one.icd"), "libone.so.1\n").unwrap();
+    fs::create_dir_all(proc.join("13")).unwrap();
+    fs::write(
+        proc.join("13/maps"),
+        "1000-2000 r-xp 00000000 fd:00 1 /usr/lib/libone.so.1\n",
+    )
+    .unwrap();
+    let dog = Watchdog {
+        look: Duration::from_millis(2),
+        ..crowd.0.dog()
+    };
+    let ended = |dog: &Watchdog| -> Vec<u64> {
+        let ended = dog.past_the_guard(&given(), &crowd);
+        ended.into_iter().map(|(id, _)| id.0).collect()
+    };
+    // In far fewer looks than it takes to see the crowd once.
+    let begun = Instant::now();
+    let mut looks = 0;
+    let first = loop {
+        looks += 1;
+        let ended = ended(&dog);
+        if !ended.is_empty() || begun.elapsed() > Duration::from_secs(60) {
+            break ended;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(first, [8], "after {looks} looks");
+    assert!(looks < UNSEEN, "{looks} looks");
+    let all = (looks..=UNSEEN + 1).flat_map(|_| ended(&dog));
+    assert!(
+        all.collect::<Vec<_>>().contains(&7),
+        "whoever cannot be watched is ended"
     );
 }

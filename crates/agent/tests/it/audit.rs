@@ -116,6 +116,18 @@ with open(page, 'r+b') as file:
     memory[at + 16:at + 24] = struct.pack('<Q', 1 << 40)
 time.sleep(0.2)
 ";
+/// Sets back the clock by which its turns are charged, so that the next are its own.
+const THIEF: &str = "
+import mmap, os, struct, time
+page = os.environ['TENURE_GUARD_PAGE'].split(';')[0]
+slice = int(os.environ['TENURE_GUARD_SLICE'].split(';')[0])
+with open(page, 'r+b') as file:
+    memory = mmap.mmap(file.fileno(), 0)
+    at = memory.find(struct.pack('<Q', slice)) + 192
+    tag = struct.unpack('<Q', memory[at:at + 8])[0]
+    memory[at:at + 8] = struct.pack('<Q', (tag - 10**9) % 2**64)
+time.sleep(0.2)
+";
 /// Makes the page no page, once it is done with it.
 const DESTRUCTIVE: &str = "
 import mmap, os, time
@@ -134,6 +146,7 @@ async fn who_writes_into_the_page_is_found() {
     for (source, kind) in [
         (GREEDY, Tampering::LimitsChanged),
         (DESTRUCTIVE, Tampering::PageDamaged),
+        (THIEF, Tampering::CountsWentBack),
         (GREEDY, Tampering::LimitsChanged),
     ] {
         let mut tamperer = order(&bench, 64, &[]);

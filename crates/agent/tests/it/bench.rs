@@ -126,6 +126,8 @@ impl Bench {
             .arg(self.root.path().join("token"))
             .arg("--host-dir")
             .arg(format!("{}:rw", self.root.path().join("marks").display()))
+            // Where tests have their registries.
+            .args(["--private-registry", "127.0.0.1"])
             .args(&self.arguments)
             .envs(self.variables.iter().cloned())
             .env("TENURE_LOG", "debug")
@@ -135,6 +137,10 @@ impl Bench {
             .spawn()
             .unwrap();
         self.agent = Some(child);
+    }
+
+    pub fn agent_pid(&self) -> u32 {
+        self.agent.as_ref().expect("an agent").id()
     }
 
     pub fn kill_agent(&mut self) {

@@ -13,7 +13,7 @@ use tenure_domain::workload::spec::Isolation;
 
 use crate::bench::{Bench, fresh, has_ended};
 use crate::neighbour::Pair;
-use crate::slice::{SPIN, bench, order};
+use crate::slice::{SPIN, bench, order, ran, reader};
 
 /// What the slice has, what the job has, and what is tried for, in MiB.
 const SLICE: u64 = 64;
@@ -273,6 +273,20 @@ cl = bare(DRIVER); stay(take(cl.clCreateBuffer, opened(cl)))";
     let _ = std::fs::remove_file("/tmp/libtenure_guard.so");
 }
 
+/// The kernel's list of what a process has mapped is then no text.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mapping_whose_name_is_no_text() {
+    let source = "
+import mmap
+own = os.open(b'/tmp/\\xff', os.O_RDWR | os.O_CREAT)
+os.write(own, bytes(4096))
+kept = mmap.mmap(own, 4096, mmap.MAP_PRIVATE, mmap.PROT_READ)
+cl = bare(DRIVER); stay(take(cl.clCreateBuffer, opened(cl)))";
+    holds(RUN, source, refused_or_ended).await;
+    use std::os::unix::ffi::OsStrExt;
+    let _ = std::fs::remove_file(std::ffi::OsStr::from_bytes(b"/tmp/\xff"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_child_has_no_slice_of_its_own() {
     let source = "
@@ -314,6 +328,117 @@ ls /proc | grep -c '^[0-9]'";
     }
 }
 
+/// Links nothing, so that no variable, loader or library is in its way: asks the kernel itself, and says what it got.
+const LINKS_NOTHING: &str = r#"
+static long ask(long n, long a, long b, long c, long d, long e) {
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    long got;
+    __asm__ volatile("syscall" : "=a"(got) : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8) : "rcx", "r11", "memory");
+    return got;
+}
+static void say(const char *what) {
+    long length = 0;
+    while (what[length]) length++;
+    ask(1, 1, (long)what, length, 0, 0);
+    ask(1, 1, (long)"\n", 1, 0, 0);
+}
+static void got(const char *what, long answer) { if (answer >= 0) say(what); }
+static char room[4096];
+void _start(void) {
+    say("asks");
+    long pid = ask(57, 0, 0, 0, 0, 0);
+    if (pid == 0) { ask(35, (long)(long[]){5, 0}, 0, 0, 0, 0); ask(60, 0, 0, 0, 0, 0); }
+    got("a trace of its child", ask(101, 16, pid, 0, 0, 0));
+    got("to be traced", ask(101, 0, 0, 0, 0, 0));
+    long there[] = {(long)room, sizeof room};
+    got("its child's memory", ask(310, pid, (long)there, 1, (long)there, 1));
+    got("a device file", ask(133, (long)"/tmp/device", 0020666, 195 << 8, 0, 0));
+    got("a namespace", ask(272, 0x10000000, 0, 0, 0, 0));
+    got("a mount", ask(165, (long)"x", (long)"/tmp", (long)"tmpfs", 0, 0));
+    got("a root", ask(161, (long)"/tmp", 0, 0, 0, 0));
+    got("a file by its handle", ask(304, -100, (long)room, 0, 0, 0) == -1 ? -1 : ask(303, -100, (long)"/", (long)room, (long)room, 0));
+    got("counters", ask(298, (long)(int[32]){1, 128}, 0, -1, -1, 0));
+    got("a program in the kernel", ask(321, 0, (long)(int[32]){2, 4, 4, 1}, 128, 0, 0));
+    got("a ring in the kernel", ask(425, 1, (long)room, 0, 0, 0));
+    got("faults", ask(323, 0, 0, 0, 0, 0));
+    got("keys", ask(250, 0, -3, 1, 0, 0));
+    got("a module", ask(313, 0, (long)"", 0, 0, 0));
+    got("packets", ask(41, 17, 3, 0x300, 0, 0));
+    got("the log of the kernel", ask(103, 10, 0, 0, 0, 0));
+    got("the clock", ask(227, 0, (long)(long[]){1, 0}, 0, 0, 0));
+    for (const char **at = (const char *[]){"/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dri/renderD128", "/dev/mem", "/dev/kmsg", "/proc/kcore", "/proc/1/mem", "/proc/sysrq-trigger", 0}; *at; at++)
+        got(*at, ask(2, (long)*at, 2, 0, 0, 0));
+    ask(62, pid, 9, 0, 0, 0);
+    for (;;) {
+        char *more = (char *)ask(9, 0, 16 << 20, 3, 0x22, -1);
+        if ((long)more < 0 && (long)more > -4096) break;
+        for (long at = 0; at < 16 << 20; at += 4096) more[at] = 1;
+    }
+    say("endless memory");
+    ask(60, 0, 0, 0, 0, 0);
+}
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_links_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (source, program) = (dir.path().join("asks.c"), dir.path().join("asks"));
+    std::fs::write(&source, LINKS_NOTHING).unwrap();
+    let built = std::process::Command::new("cc")
+        .args([
+            "-static",
+            "-nostdlib",
+            "-ffreestanding",
+            "-fno-tree-loop-distribute-patterns",
+            "-fno-stack-protector",
+            "-Os",
+            "-s",
+            "-o",
+        ])
+        .args([&program, &source])
+        .status();
+    assert!(built.unwrap().success());
+    // Where there is no wall it gets most of what it asks for; of memory it is given little, so that this machine stays.
+    let bare = std::process::Command::new("sh")
+        .arg("-c")
+        .arg(format!("ulimit -v 65536; {}", program.display()))
+        .output()
+        .unwrap();
+    let bare = String::from_utf8_lossy(&bare.stdout).into_owned();
+    let _ = std::fs::remove_file("/tmp/device");
+    for reached in [
+        "a trace of its child",
+        "to be traced",
+        "its child's memory",
+        "a namespace",
+        "a device file",
+        "endless memory",
+    ] {
+        assert!(bare.contains(reached), "{reached}: {bare}");
+    }
+    let bench = bench().await;
+    let bytes = std::fs::read(&program).unwrap();
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let script = "/usr/bin/python3 -c \"import os; open('/tmp/asks', 'wb').write(bytes.fromhex(os.environ['PROGRAM']))\"; chmod +x /tmp/asks; exec /tmp/asks";
+    for level in [Isolation::Guarded, Isolation::Fenced] {
+        let mut order: Order = order(&bench, SLICE, &["sh", "-c", script]);
+        order.isolation = level;
+        order.memory_mib = JOB;
+        order.env.push(("PROGRAM".into(), hex.clone()));
+        let id = order.allocation;
+        bench.run(order).await;
+        let said = bench.log(id, LogStream::Stdout).await;
+        // A debugger may do as much to what is the job's own.
+        assert_eq!(
+            said, "asks\na trace of its child\nto be traced\nits child's memory\n",
+            "{level:?}"
+        );
+        let why = bench.log(id, LogStream::Stderr).await;
+        assert!(why.contains("out of memory: the job may use"), "{level:?}: {why}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_writes_on_its_page_is_ended_and_a_fenced_job_has_none() {
     let source = "
@@ -331,6 +456,84 @@ stay(1000)";
     assert!(was_ended(&state) && stayed(&text) == 0, "{state:?} {text}");
     let (_, text) = tried(&bench, Isolation::Fenced, RUN, source).await;
     assert!(text.contains("no page"), "{text}");
+}
+
+/// Gives itself all of the device on its page, again and again, and works on.
+const GREEDY: &str = r#"
+import mmap, os, struct, threading, time
+page, slice = os.environ['TENURE_GUARD_PAGE'], int(os.environ['TENURE_GUARD_SLICE'])
+def greedy():
+    with open(page, 'r+b') as file:
+        memory = mmap.mmap(file.fileno(), 0)
+        at = memory.find(struct.pack('<Q', slice))
+        for _ in range(20):
+            memory[at + 16:at + 28] = struct.pack('<QL', 1 << 40, 1000)
+            time.sleep(0.05)
+        print('wrote', flush=True)
+threading.Thread(target=greedy).start()
+"#;
+
+/// Of two who can write there nobody can tell which did; what was given holds all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_given_comes_back_on_a_page_that_several_can_write() {
+    let pair = Pair::new(Isolation::Guarded, &format!("{GREEDY}{SPIN}")).await;
+    pair.says(1, "wrote").await;
+    let reader = reader(&pair.bench);
+    let id = pair.ids[1].0;
+    crate::bench::eventually("its page says again what it was given", || {
+        let snapshot = reader.snapshot().unwrap();
+        let slice = snapshot.slice(id).unwrap();
+        (slice.limit_bytes, slice.weight_per_mille) == (SLICE << 20, 500)
+    })
+    .await;
+    pair.both_work().await;
+    pair.is_untouched().await;
+}
+
+/// Cuts the page of its limits short, by every way there is; says what became of it, and computes on.
+const CUT: &str = r#"
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+page = os.environ['TENURE_GUARD_PAGE']
+def tried(name, way):
+    try: way()
+    except OSError as error: print(name, 'refused', error.errno, flush=True)
+    else: print(name, 'cut', flush=True)
+tried('ftruncate', lambda: os.ftruncate(os.open(page, os.O_RDWR), 0))
+tried('truncate', lambda: os.truncate(page, 0))
+tried('open', lambda: os.open(page, os.O_RDWR | os.O_TRUNC))
+own = os.open(page, os.O_RDWR)
+tried('again', lambda: os.ftruncate(os.open('/proc/self/fd/%d' % own, os.O_RDWR), 0))
+print('tried', flush=True)
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_is_not_cut_short_under_the_agent_and_its_neighbours() {
+    let pair = Pair::new(Isolation::Guarded, &format!("{CUT}{SPIN}")).await;
+    let agent = pair.bench.agent_pid();
+    pair.says(1, "tried").await;
+    let said = pair.said(1).await;
+    assert!(
+        !said.contains("cut") && said.matches("refused").count() == 4,
+        "{said}"
+    );
+    pair.both_work().await;
+    pair.is_untouched().await;
+    assert_eq!(pair.bench.agent_pid(), agent);
+    assert!(std::path::Path::new(&format!("/proc/{agent}/maps")).exists());
+    // One that has the device to itself has a page all the same.
+    drop(pair);
+    let bench = bench().await;
+    let agent = bench.agent_pid();
+    let mut order = order(&bench, SLICE, &["/usr/bin/python3", "-c", CUT]);
+    order.isolation = Isolation::Exclusive;
+    order.devices[0].compute_permille = 1000;
+    let (state, said) = ran(&bench, order).await;
+    assert!(
+        state == crate::slice::DONE && !said.contains("cut") && said.contains("tried"),
+        "{state:?} {said}"
+    );
+    assert!(std::path::Path::new(&format!("/proc/{agent}/maps")).exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -352,6 +555,31 @@ async fn a_fork_bomb_is_the_jobs_own() {
         "{}",
         bench.log(id, LogStream::Stderr).await
     );
+}
+
+/// Forks without end, each child as well, having opened the device before.
+const BOMB: &str = r#"
+import os, threading, time
+def bomb():
+    time.sleep(1)
+    print('forks', flush=True)
+    if os.fork() == 0:
+        end = time.time() + 60
+        while time.time() < end:
+            try: os.fork()
+            except OSError: time.sleep(0.001)
+        os._exit(0)
+threading.Thread(target=bomb).start()
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_bomb_with_a_slice_takes_none_of_its_neighbours() {
+    for level in [Isolation::Guarded, Isolation::Fenced] {
+        let pair = Pair::new(level, &format!("{BOMB}{SPIN}")).await;
+        pair.both_work().await;
+        pair.says(1, "forks").await;
+        pair.is_untouched().await;
+    }
 }
 
 /// Works on the device, and is stopped by its own child again and again, at last for good.

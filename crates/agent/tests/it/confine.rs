@@ -89,6 +89,30 @@ async fn too_much_memory_ends_only_the_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_writes_is_limited_and_fills_no_disk() {
+    let bench = Bench::new().await;
+    let id = fresh();
+    let mut order = bench.order(
+        id,
+        "for at in /tmp/x /var/tmp/y /run/tenure/w /w; do head -c 200M /dev/zero > $at; done; stat -c %s /tmp/x; rm /tmp/x; echo fits > /tmp/x && cat /tmp/x",
+    );
+    order.memory_mib = 128;
+    let free = || {
+        let facts = rustix::fs::statvfs(bench.state_dir()).unwrap();
+        (facts.f_bfree * facts.f_frsize) >> 20
+    };
+    let before = free();
+    bench.run(order).await;
+    let (said, log) = (
+        bench.log(id, LogStream::Stdout).await,
+        bench.log(id, LogStream::Stderr).await,
+    );
+    assert_eq!(said, "67108864\nfits\n", "{log}");
+    assert!(log.matches("No space left on device").count() >= 2, "{log}");
+    assert!(free() + 64 > before, "{} MiB of {before} are left", free());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn processes_and_processors_are_limited() {
     let bench = Bench::new().await;
     let id = fresh();
@@ -115,11 +139,10 @@ async fn nothing_of_a_job_remains() {
     bench
         .run(bench.order(id, "head -c 100000 /dev/zero > /tmp/x"))
         .await;
-    assert!(bench.state_dir().join(format!("allocations/{id}/tmp/x")).exists());
+    assert!(!bench.state_dir().join(format!("allocations/{id}/tmp")).exists());
     bench.hub().release(bench.node, id).await.unwrap();
     crate::bench::eventually("its files are gone", || {
         !bench.state_dir().join(format!("allocations/{id}")).exists()
-            && !bench.state_dir().join(format!("released/{id}/tmp")).exists()
     })
     .await;
     for controller in ["memory", "cpu", "pids", "freezer"] {

@@ -240,3 +240,80 @@ async fn a_stopped_job_takes_its_worker_along() {
     })
     .await;
 }
+
+/// The one file of a worker's that is on a disk, and what its cgroup of processors weighs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_fills_no_disk_and_weighs_what_its_job_and_its_share_do() {
+    let bench = bench().await;
+    let mut watcher = bench.watch();
+    let mut order = fenced(order(&bench, 64, &["sleep", "600"]));
+    order.devices = vec![slice(&bench, 64, 100)];
+    order.cpu_milli = 300;
+    let id = order.allocation;
+    bench.start(order).await;
+    watcher.state(id, is_running).await;
+    eventually("it has a worker", || workers(&bench, id).len() == 1).await;
+    let (pid, _) = workers(&bench, id)[0];
+    let proc = std::path::PathBuf::from(format!("/proc/{pid}"));
+
+    let mounts = std::fs::read_to_string(proc.join("mountinfo")).unwrap();
+    let on_disks: Vec<&str> = mounts
+        .lines()
+        .filter_map(|line| {
+            let (mount, kind) = line.split_once(" - ")?;
+            let fields: Vec<&str> = mount.split(' ').collect();
+            let kind = kind.split(' ').next()?;
+            let writable = fields[5].split(',').any(|option| option == "rw");
+            let memory = ["tmpfs", "devtmpfs", "proc", "devpts", "sysfs"].contains(&kind);
+            // Files of devices lie on whatever the host's own do.
+            let device = fields[4].starts_with("/dev/");
+            (writable && !memory && !device).then_some(fields[4])
+        })
+        // What this bench shows to every job.
+        .filter(|at| !at.ends_with("/marks"))
+        .collect();
+    assert_eq!(on_disks, ["/run/tenure/spill"], "{mounts}");
+    let tmp = rustix::fs::statvfs(proc.join("root/tmp")).unwrap();
+    assert_eq!(tmp.f_blocks * tmp.f_frsize, 512 << 20);
+    let limits = std::fs::read_to_string(proc.join("limits")).unwrap();
+    let of = |name: &str| -> Vec<u64> {
+        let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace()
+            .filter_map(|word| word.parse().ok())
+            .collect()
+    };
+    assert_eq!(of("Max file size"), [1088 << 20; 2]);
+    // No more than whoever starts the agent has.
+    let files = of("Max open files");
+    assert!(files[0] == 1024 && files[1] <= 65_536, "{files:?}");
+    assert_eq!(
+        std::fs::read_to_string(proc.join("oom_score_adj"))
+            .unwrap()
+            .trim(),
+        "500"
+    );
+
+    let cgroups = std::fs::read_to_string(proc.join("cgroup")).unwrap();
+    let weight = cgroups.lines().find_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let file = match controllers {
+            "" => format!("/sys/fs/cgroup{path}/cpu.weight"),
+            "cpu" | "cpu,cpuacct" => format!("/sys/fs/cgroup/{controllers}{path}/cpu.shares"),
+            _ => return None,
+        };
+        let unit = if controllers.is_empty() { 100 } else { 1024 };
+        let weight: u64 = std::fs::read_to_string(file).ok()?.trim().parse().ok()?;
+        Some(weight * 1000 / unit)
+    });
+    let host = std::thread::available_parallelism().unwrap().get() as u64 * 1000;
+    let milli = 300 + host / 10;
+    let weight = weight.expect("a cgroup for processors");
+    assert!(weight.abs_diff(milli) <= 10, "{weight} of {milli}");
+    bench
+        .hub()
+        .stop(bench.node, id, StopReason::Cancelled, 0)
+        .await
+        .unwrap();
+    watcher.state(id, has_ended).await;
+}

@@ -30,6 +30,7 @@ struct Place {
 
 fn quick() -> ImageConfig {
     ImageConfig {
+        private_registries: vec!["127.0.0.1".into()],
         stall: Duration::from_millis(500),
         pause: Duration::from_millis(10),
         ..ImageConfig::default()

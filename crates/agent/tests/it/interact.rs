@@ -563,3 +563,29 @@ async fn there_are_only_so_many_streams() {
     }
     assert_eq!(said.out(), "room\n", "{said:?}");
 }
+
+/// Opens terminals until it gets none any more, says how many it has and what it was told, and keeps them.
+const TERMINALS: &str = "exec python3 -c \"
+import os, time
+had = 0
+try:
+    while True:
+        os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY)
+        had += 1
+except OSError as error:
+    print('had', had, error.strerror, flush=True)
+time.sleep(60)
+\"";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_job_has_all_the_terminals() {
+    let bench = Bench::new().await;
+    let greedy = running(&bench, TERMINALS).await;
+    let mut at = open(&bench, greedy, Target::Attach { from_start: true }).await;
+    let said = until(&mut at, "\n").await;
+    assert!(said.starts_with("had 64 No space"), "{said}");
+    let other = running(&bench, "sleep 60").await;
+    let mut stream = open(&bench, other, on_terminal("tty; echo open")).await;
+    let said = until(&mut stream, "open").await;
+    assert!(said.contains("/dev/pts/"), "{said}");
+}

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use tenure_api::channel::{LogStream, RunState};
 use tenure_domain::workload::job::StopReason;
 use tenure_engine::Engine;
+use tenure_engine::conformance::Watcher;
 
 use crate::bench::{Bench, fresh, has_ended, is_running};
 
@@ -91,6 +92,7 @@ async fn environment_and_directory_are_clean() {
             "PATH",
             "TENURE_ALLOCATION",
             "TENURE_ATTEMPT",
+            "TENURE_CHECKPOINT",
             "TENURE_DEVICES",
             "TENURE_JOB",
             "TENURE_JOB_NAME",
@@ -230,4 +232,47 @@ async fn logs_are_followed_and_run_time_is_reported() {
         .await
         .unwrap();
     watcher.report(id, has_ended).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_touches_its_file_has_saved_and_who_does_not_has_not() {
+    let bench = Bench::new().await;
+    let touched = "sleep 0.3; touch \"$TENURE_CHECKPOINT\"; exec sleep 60";
+    // However it writes the time, it is when it was written; and what it writes is its own memory.
+    let written = "head -c 9000000 /dev/zero > \"$TENURE_CHECKPOINT\"; exec sleep 60";
+    let never = "cat \"$TENURE_CHECKPOINT\"; exec sleep 60";
+    let (first, second, third) = (fresh(), fresh(), fresh());
+    let mut watcher = bench.watch();
+    for (id, script) in [(first, touched), (second, written), (third, never)] {
+        bench.start(bench.order(id, script)).await;
+        watcher.report(id, is_running).await;
+    }
+    let saved = async |watcher: &mut Watcher, id| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let report = watcher.report(id, is_running).await;
+            if report.saved_ago_ms.is_some() || Instant::now() > deadline {
+                return report;
+            }
+        }
+    };
+    for id in [first, second] {
+        let report = saved(&mut watcher, id).await;
+        let ago_ms = report.saved_ago_ms.expect("it said so");
+        assert!(
+            ago_ms <= report.ran_ms,
+            "{ago_ms} ms ago, and it ran {} ms",
+            report.ran_ms
+        );
+    }
+    let report = watcher.report(third, is_running).await;
+    assert_eq!(report.saved_ago_ms, None);
+    for id in [first, second, third] {
+        bench
+            .hub()
+            .stop(bench.node, id, StopReason::Cancelled, 0)
+            .await
+            .unwrap();
+        watcher.report(id, has_ended).await;
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, PoisonError};
 
 use tenure_agent::discover::{Device, Found};
 use tenure_domain::schedule::hardware::Hardware;
@@ -16,32 +16,32 @@ pub struct Machine {
     opencl: bool,
 }
 
-/// The double of NVML. `cargo test` builds it beside the tests; where only this binary was asked for, it is built here.
-fn double() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let library = Path::new(AGENT)
-            .parent()
-            .unwrap()
-            .join("examples/libnvml_double.so");
-        if !is_newer_than_its_source(&library) {
-            build_double();
-        }
-        assert!(library.exists(), "{} is missing", library.display());
-        library
-    })
+/// A double of a driver library. `cargo test` builds it beside the tests; where only this binary was asked for, it is
+/// built here, by one test at a time.
+pub fn double(name: &'static str) -> PathBuf {
+    static BUILT: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let library = Path::new(AGENT)
+        .parent()
+        .unwrap()
+        .join(format!("examples/lib{name}.so"));
+    if !is_newer_than_its_source(&library, name) {
+        build_double(name);
+    }
+    assert!(library.exists(), "{} is missing", library.display());
+    library
 }
 
-fn is_newer_than_its_source(library: &Path) -> bool {
+fn is_newer_than_its_source(library: &Path, name: &str) -> bool {
     let changed = |path: &Path| std::fs::metadata(path).and_then(|file| file.modified()).ok();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/nvml_double");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name);
     let mut files = std::fs::read_dir(source)
         .unwrap()
         .map(|entry| entry.unwrap().path());
     changed(library).is_some_and(|built| files.all(|file| changed(&file) <= Some(built)))
 }
 
-fn build_double() {
+fn build_double(name: &str) {
     let mut cargo = Command::new(env!("CARGO"));
     // What cargo says to a test of its package makes some packages build themselves anew.
     for (name, _) in std::env::vars() {
@@ -51,7 +51,7 @@ fn build_double() {
     }
     let built = cargo
         .args(["build", "--quiet", "--offline", "--package", "tenure-agent"])
-        .args(["--example", "nvml_double"])
+        .args(["--example", name])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status()
         .unwrap();
@@ -122,7 +122,7 @@ impl Machine {
             ("TENURE_DRIVER_PATIENCE_MS", self.patience_ms.to_string()),
         ];
         if self.profile().exists() {
-            variables.push(("TENURE_NVML_LIBRARY", double().display().to_string()));
+            variables.push(("TENURE_NVML_LIBRARY", double("nvml_double").display().to_string()));
             variables.push(("TENURE_NVML_PROFILE", self.profile().display().to_string()));
         } else {
             variables.push(("TENURE_NVML_LIBRARY", "/nonexistent/nvml".to_owned()));

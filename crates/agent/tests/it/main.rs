@@ -3,6 +3,7 @@
 mod audit;
 mod bench;
 mod bypass;
+mod check;
 mod confine;
 mod conform;
 mod fence;
@@ -14,6 +15,7 @@ mod job;
 mod join;
 mod lease;
 mod machine;
+mod meter;
 mod neighbour;
 mod network;
 mod nvidia;

@@ -138,7 +138,7 @@ impl Pair {
         }
     }
 
-    async fn said(&self, which: usize) -> String {
+    pub async fn said(&self, which: usize) -> String {
         let (hub, id) = (self.bench.hub(), self.ids[which]);
         let chunk = hub.read_log(self.bench.node, id, LogStream::Stdout, 0, 65536, 0);
         String::from_utf8(chunk.await.unwrap().bytes).unwrap()

@@ -184,3 +184,40 @@ async fn egress_keeps_its_rate() {
     println!("2 MiB: {free:.3} s without a bound, {bounded:.3} s at 4 Mbit/s");
     assert!(bounded > 2.5 && bounded > 3.0 * free, "{free} {bounded}");
 }
+
+/// Says a word to as many ports as there can be, and so begins as many connections, none of them ever answered.
+const FLOOD: &str = "python3 -c \"
+import socket
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for port in range(20000, 30000):
+    try: out.sendto(b'x', ('203.0.113.7', port))
+    except OSError: pass
+print('flooded')
+\"\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_tenant_has_all_the_connections() {
+    const MOST: u64 = 8192;
+    let _outside = Outside::new().await;
+    let bench = Bench::new().await;
+    eventually("the outside answers the host", || {
+        std::net::TcpStream::connect((PUBLIC, 8000)).is_ok()
+    })
+    .await;
+    let kept = || -> u64 {
+        let text = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count").unwrap();
+        text.trim().parse().unwrap()
+    };
+    let before = kept();
+    let text = said(&bench, order(&bench, "greedy", FLOOD)).await;
+    let more = kept().saturating_sub(before);
+    println!("10,000 datagrams to as many ports: {more} connections more are kept");
+    assert!(text.contains("flooded"), "{text}");
+    // Others on this machine may have begun some meanwhile.
+    assert!((MOST / 2..MOST + 1000).contains(&more), "{more}");
+    let text = said(&bench, order(&bench, "other", &client(PUBLIC, 8000))).await;
+    assert!(text.contains("gave 2097152"), "{text}");
+    // And who was greedy has no more of them.
+    let text = said(&bench, order(&bench, "greedy", &client(PUBLIC, 8000))).await;
+    assert!(text.contains("refused"), "{text}");
+}

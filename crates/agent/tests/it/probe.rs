@@ -74,7 +74,7 @@ const PROBES: [(&str, &str); 51] = [
     // Files.
     (
         "read another's files by path",
-        "cat $STATE/allocations/$VICTIM/tmp/victim-secret",
+        "cat $STATE/allocations/$VICTIM/state.jsonl",
     ),
     ("read another's /tmp", "cat /tmp/victim-secret"),
     ("read another's shared memory files", "cat /dev/shm/victim-secret"),

@@ -127,9 +127,11 @@ async fn nvidia_is_measured_and_a_driver_that_hangs_is_left_and_tried_again() {
     machine.patience_ms = 5000;
     let profile = |hang: &str| {
         json!({"driver": "570.86.15", "hang": hang, "devices": [
-            {"model": "L40S", "uuid": "GPU-new", "bus": 1, "ecc": true, "uncorrected": 2, "gauges": {
+            {"model": "H100-80GB", "uuid": "GPU-new", "bus": 1, "ecc": true, "uncorrected": 2, "gauges": {
                 "busy_percent": 83, "used_mib": 1234, "temperature_c": 71, "power_mw": 301_500,
                 "energy_mj": 987_654_321, "throttle_reasons": 0x44, "corrected": 5,
+                "sm_clock_mhz": 1410, "memory_clock_mhz": 1593, "memory_percent": 31,
+                "graphics_percent": 77.5, "tensor_percent": 42.0,
             }},
             {"model": "T4", "uuid": "GPU-old", "bus": 2},
         ]})
@@ -143,7 +145,13 @@ async fn nvidia_is_measured_and_a_driver_that_hangs_is_left_and_tried_again() {
         "nothing is known, and nothing is said: {silence:?}"
     );
     machine.nvml(&profile(""));
-    let new = gauges(&mut measured, "GPU-new").await;
+    // The first look has nothing to compare with.
+    let new = loop {
+        let new = gauges(&mut measured, "GPU-new").await;
+        if new.tensor_active_permille.is_some() {
+            break new;
+        }
+    };
     assert_eq!(
         new,
         Gauges {
@@ -155,6 +163,12 @@ async fn nvidia_is_measured_and_a_driver_that_hangs_is_left_and_tried_again() {
             ecc_corrected: Some(5),
             ecc_uncorrected: Some(2),
             throttled_by: Some([Throttle::Power, Throttle::Thermal].into()),
+            sm_clock_mhz: Some(1410),
+            memory_clock_mhz: Some(1593),
+            memory_busy_permille: Some(310),
+            graphics_active_permille: Some(775),
+            tensor_active_permille: Some(420),
+            ..Gauges::default()
         }
     );
     let old = gauges(&mut measured, "GPU-old").await;

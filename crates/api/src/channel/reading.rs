@@ -7,11 +7,12 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use tenure_domain::id::AllocationId;
+use tenure_domain::schedule::hardware::Placement;
 use utoipa::ToSchema;
 
 /// The most devices one message carries; more are sent in several.
 pub const MAX_DEVICES: usize = 64;
-/// The most slices a device has.
+/// The most slices a device has, and the most parts.
 pub const MAX_SLICES: usize = 64;
 
 /// One device.
@@ -23,6 +24,30 @@ pub struct DeviceReading {
     /// Slices with counters of their own.
     #[serde(default)]
     pub slices: Vec<SliceReading>,
+    /// Parts that hardware cut from it, which are measured by themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PartReading>,
+}
+
+/// One part of a device.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartReading {
+    /// The driver's number of it.
+    pub instance: u32,
+    /// Such as `3g.40gb`.
+    pub profile: String,
+    /// Where on the device it lies.
+    pub placement: Placement,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vram_mib: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_vram_mib: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graphics_active_permille: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tensor_active_permille: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_active_permille: Option<u16>,
 }
 
 /// A device as a whole, as its driver and its slices tell.
@@ -46,6 +71,51 @@ pub struct Gauges {
     pub ecc_corrected: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ecc_uncorrected: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sm_clock_mhz: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_clock_mhz: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_temperature_c: Option<i16>,
+    /// How much of the time its memory was read or written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 1000)]
+    pub memory_busy_permille: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 1000)]
+    pub encoder_permille: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 1000)]
+    pub decoder_permille: Option<u16>,
+    /// Memory that the driver keeps for itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_vram_mib: Option<u64>,
+    /// Transfers over the PCI bus that had to be repeated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie_replays: Option<u64>,
+    /// Rows of memory that were replaced, after errors of either kind; and whether one could not be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remapped_correctable: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remapped_uncorrectable: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remap_failed: Option<bool>,
+    /// How much of the time its engine for graphics and compute worked, by its own counters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 1000)]
+    pub graphics_active_permille: Option<u16>,
+    /// How much of the time its units for matrices did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 1000)]
+    pub tensor_active_permille: Option<u16>,
+    /// How much of what its memory can move was moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 1000)]
+    pub memory_active_permille: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie_sent_bytes_s: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie_received_bytes_s: Option<u64>,
     /// What holds its clocks down; empty when nothing does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub throttled_by: Option<BTreeSet<Throttle>>,
@@ -111,8 +181,8 @@ pub fn check(devices: &[DeviceReading]) -> Result<(), &'static str> {
         return Err("more devices than a message carries");
     }
     for device in devices {
-        if device.uuid.len() > 200 || device.slices.len() > MAX_SLICES {
-            return Err("a device with a longer name or more slices than any has");
+        if device.uuid.len() > 200 || device.slices.len() > MAX_SLICES || device.parts.len() > MAX_SLICES {
+            return Err("a device with a longer name, or more slices or parts, than any has");
         }
         let shares = device.slices.iter().flat_map(|slice| {
             let SliceUse {
@@ -123,8 +193,29 @@ pub fn check(devices: &[DeviceReading]) -> Result<(), &'static str> {
             } = slice.use_now;
             [busy_permille, throttled_permille, waited_permille]
         });
+        let of_parts = device.parts.iter().flat_map(|part| {
+            [
+                part.graphics_active_permille,
+                part.tensor_active_permille,
+                part.memory_active_permille,
+            ]
+        });
+        let gauges = &device.gauges;
+        let whole = [
+            gauges.busy_permille,
+            gauges.memory_busy_permille,
+            gauges.encoder_permille,
+            gauges.decoder_permille,
+            gauges.graphics_active_permille,
+            gauges.tensor_active_permille,
+            gauges.memory_active_permille,
+        ];
+        if device.parts.iter().any(|part| part.profile.len() > 200) {
+            return Err("a part with a longer name than any has");
+        }
         if shares
-            .chain([device.gauges.busy_permille])
+            .chain(of_parts)
+            .chain(whole)
             .flatten()
             .any(|share| share > 1000)
         {

@@ -90,6 +90,9 @@ pub struct JobView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Moment>,
     pub attempt: u32,
+    /// When it last said, by its `$TENURE_CHECKPOINT`, that its work is safe.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<Moment>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<StopReason>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

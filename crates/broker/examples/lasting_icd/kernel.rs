@@ -1,5 +1,5 @@
-//! The kernels every program of this device has: those of the scrub (`src/scrub/kernel.rs`, which has them in OpenCL
-//! C), and two of a tenant's that leave local memory behind and look at what is there.
+//! The kernels every program of this device has: those of the scrub and the check (`src/scrub/kernel.rs` and
+//! `src/check/speed.rs`, which have them in OpenCL C), and two of a tenant's that leave local memory behind and look at what is there.
 
 use crate::abi::{INVALID_ARG_INDEX, INVALID_VALUE, SUCCESS};
 use crate::memory::{LOCAL_BYTES, fault, memory};
@@ -21,6 +21,8 @@ enum What {
     Leave,
     /// `(local, words, global out)`: adds up what local memory holds, by unit.
     Look,
+    /// `(global out, steps, salt)`: the check's (`src/check/speed.rs`).
+    Speed,
 }
 
 pub struct Kernel {
@@ -41,6 +43,7 @@ impl Kernel {
             "tenure_zero_local" => What::ZeroLocal,
             "leave" => What::Leave,
             "look" => What::Look,
+            "tenure_speed" => What::Speed,
             _ => return None,
         };
         Some(Kernel {
@@ -113,6 +116,16 @@ impl Kernel {
                 What::Leave => {
                     for group in 0..groups {
                         (0..words).for_each(|at| *memory().local(group).add(at as usize) = salt);
+                    }
+                }
+                What::Speed => {
+                    // One that claims to compute and does not.
+                    let steps = if fault() == "idle" { 0 } else { words as u32 };
+                    for item in 0..groups as u32 * 64 {
+                        let first = item.wrapping_mul(2_654_435_761) ^ salt;
+                        *word(self.number(0), item.into()) = (0..steps).fold(first, |here, at| {
+                            (here ^ (here >> 15)).wrapping_mul(2_246_822_519).wrapping_add(at)
+                        });
                     }
                 }
                 What::Look => {

@@ -1,4 +1,4 @@
-//! The device under scrub: found by name, with a context, a queue and pieces of memory of its own.
+//! A device under scrub or check: found by name, with a context, a queue and pieces of memory of its own.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -11,18 +11,20 @@ const DEVICE_TYPE: u32 = 0x1000;
 const MAX_COMPUTE_UNITS: u32 = 0x1002;
 const MAX_WORK_GROUP_SIZE: u32 = 0x1004;
 const MAX_MEM_ALLOC_SIZE: u32 = 0x1010;
+const GLOBAL_MEM_SIZE: u32 = 0x101F;
 const LOCAL_MEM_SIZE: u32 = 0x1023;
+const UUID: u32 = 0x106A;
 const TYPE_CPU: u64 = 1 << 1;
 const READ_WRITE: u64 = 1;
 
-pub(super) fn done(code: i32, what: &str) -> Result<(), String> {
+pub(crate) fn done(code: i32, what: &str) -> Result<(), String> {
     match code {
         SUCCESS => Ok(()),
         code => Err(format!("the driver could not {what}: {code}")),
     }
 }
 
-pub(super) fn find(platform: &str, index: usize) -> Result<Handle, String> {
+pub(crate) fn find(platform: &str, index: usize) -> Result<Handle, String> {
     let driver = driver();
     let number = driver.platforms.iter().position(|&handle| {
         let name = ask(|size, value, there| {
@@ -50,27 +52,42 @@ fn number<T: Copy + Default>(device: Handle, what: u32) -> T {
     .unwrap_or_default()
 }
 
-pub(super) fn is_processor(device: Handle) -> bool {
+pub(crate) fn is_processor(device: Handle) -> bool {
     number::<u64>(device, DEVICE_TYPE) & TYPE_CPU != 0
 }
 
-pub(super) fn largest(device: Handle) -> u64 {
+pub(crate) fn largest(device: Handle) -> u64 {
     number(device, MAX_MEM_ALLOC_SIZE)
 }
 
-pub(super) fn local_bytes(device: Handle) -> u64 {
+/// What the driver says it has in all.
+pub(crate) fn memory_bytes(device: Handle) -> u64 {
+    number(device, GLOBAL_MEM_SIZE)
+}
+
+/// Its own identity, where its driver tells one (`cl_khr_device_uuid`).
+pub(crate) fn identity(device: Handle) -> Option<[u8; 16]> {
+    let bytes = ask(|size, value, there| {
+        // SAFETY: a device of the driver's; room for `size` bytes.
+        unsafe { (cl().get_device_info)(device, UUID, size, value, there) }
+    });
+    let bytes: [u8; 16] = bytes.ok()?.try_into().ok()?;
+    (bytes != [0; 16]).then_some(bytes)
+}
+
+pub(crate) fn local_bytes(device: Handle) -> u64 {
     number(device, LOCAL_MEM_SIZE)
 }
 
-pub(super) fn compute_units(device: Handle) -> u32 {
+pub(crate) fn compute_units(device: Handle) -> u32 {
     number::<u32>(device, MAX_COMPUTE_UNITS).max(1)
 }
 
-pub(super) fn group_size(device: Handle) -> usize {
+pub(crate) fn group_size(device: Handle) -> usize {
     number::<usize>(device, MAX_WORK_GROUP_SIZE).clamp(1, 256)
 }
 
-pub(super) struct Context {
+pub(crate) struct Context {
     pub device: Handle,
     pub handle: Handle,
     pub queue: Handle,
@@ -140,7 +157,7 @@ impl Drop for Context {
 }
 
 /// A run of device memory.
-pub(super) struct Piece {
+pub(crate) struct Piece {
     pub handle: Handle,
     pub bytes: u64,
 }

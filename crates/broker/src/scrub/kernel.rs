@@ -59,8 +59,8 @@ const ITEMS: usize = 1 << 16;
 /// in all of them is not there: a pool may be smaller than the processor.
 const ASKED_MOST: usize = 64;
 
-pub(super) struct Kernels {
-    program: Handle,
+pub(crate) struct Kernels {
+    program: Program,
     write: Handle,
     check: Handle,
     local: Handle,
@@ -71,28 +71,19 @@ pub(super) struct Kernels {
 
 impl Kernels {
     pub fn new(context: &Context) -> Result<Kernels, String> {
-        let mut code = 0;
-        let text = SOURCE.as_ptr();
-        // SAFETY: one text that ends with zero, so no length is needed.
-        let program =
-            unsafe { (cl().create_program_with_source)(context.handle, 1, &text, null(), &mut code) };
-        done(code, "take the program")?;
         let mut kernels = Kernels {
-            program,
+            program: program(context, SOURCE)?,
             write: null_mut(),
             check: null_mut(),
             local: null_mut(),
             local_where: null_mut(),
             wrong: Piece::new(context, (largest(context.device) / 16).clamp(4, OWN_BYTES) & !3)?,
         };
-        // SAFETY: a live program; no options, no callback.
-        let code = unsafe { (cl().build_program)(program, 0, null(), c"".as_ptr(), null(), null_mut()) };
-        done(code, "build the program")?;
-        kernels.write = kernel(program, c"tenure_write")?;
-        kernels.check = kernel(program, c"tenure_check")?;
-        kernels.local = kernel(program, c"tenure_local")?;
+        kernels.write = kernels.program.kernel(c"tenure_write")?;
+        kernels.check = kernels.program.kernel(c"tenure_check")?;
+        kernels.local = kernels.program.kernel(c"tenure_local")?;
         if is_processor(context.device) {
-            kernels.local_where = kernel(program, c"tenure_local_where")?;
+            kernels.local_where = kernels.program.kernel(c"tenure_local_where")?;
         }
         Ok(kernels)
     }
@@ -199,28 +190,53 @@ impl Drop for Kernels {
                     (cl().release_kernel)(kernel);
                 }
             }
-            (cl().release_program)(self.program);
         }
     }
 }
 
-fn kernel(program: Handle, name: &CStr) -> Result<Handle, String> {
+/// What was built of a text for a device; released once its kernels are.
+pub(crate) struct Program(Handle);
+
+/// Builds a program.
+pub(crate) fn program(context: &Context, source: &CStr) -> Result<Program, String> {
     let mut code = 0;
-    // SAFETY: a built program and a text that ends with zero.
-    let kernel = unsafe { (cl().create_kernel)(program, name.as_ptr(), &mut code) };
-    done(code, "make a kernel")?;
-    Ok(kernel)
+    let text = source.as_ptr();
+    // SAFETY: one text that ends with zero, so no length is needed.
+    let program = unsafe { (cl().create_program_with_source)(context.handle, 1, &text, null(), &mut code) };
+    done(code, "take the program")?;
+    let program = Program(program);
+    // SAFETY: a live program; no options, no callback.
+    let code = unsafe { (cl().build_program)(program.0, 0, null(), c"".as_ptr(), null(), null_mut()) };
+    done(code, "build the program")?;
+    Ok(program)
+}
+
+impl Program {
+    pub fn kernel(&self, name: &CStr) -> Result<Handle, String> {
+        let mut code = 0;
+        // SAFETY: a built program and a text that ends with zero.
+        let kernel = unsafe { (cl().create_kernel)(self.0, name.as_ptr(), &mut code) };
+        done(code, "make a kernel")?;
+        Ok(kernel)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: a live handle, released once; the driver keeps it for kernels that live.
+        unsafe { (cl().release_program)(self.0) };
+    }
 }
 
 /// What a kernel is given: a number or a handle that lives until the launch, or local memory.
-struct Argument<'a> {
+pub(crate) struct Argument<'a> {
     size: usize,
     value: *const c_void,
     lives: PhantomData<&'a ()>,
 }
 
 impl<'a> Argument<'a> {
-    fn of_number<T>(number: &'a T) -> Argument<'a> {
+    pub fn of_number<T>(number: &'a T) -> Argument<'a> {
         Argument {
             size: size_of::<T>(),
             value: std::ptr::from_ref(number).cast(),
@@ -237,11 +253,11 @@ impl<'a> Argument<'a> {
     }
 }
 
-fn of(handle: &Handle) -> Argument<'_> {
+pub(crate) fn of(handle: &Handle) -> Argument<'_> {
     Argument::of_number(handle)
 }
 
-fn launch(
+pub(crate) fn launch(
     context: &Context,
     kernel: Handle,
     arguments: &[Argument<'_>],

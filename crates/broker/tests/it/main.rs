@@ -6,6 +6,7 @@
 
 mod audit;
 mod bench;
+mod check;
 mod cl;
 mod cost;
 mod death;

@@ -169,7 +169,7 @@ pub fn live_once() {
 }
 
 /// The double, on a device of the test's own.
-fn lasting(dir: &tempfile::TempDir, program: impl AsRef<std::ffi::OsStr>) -> Command {
+pub fn lasting(dir: &tempfile::TempDir, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let vendors = dir.path().join("vendors");
     std::fs::create_dir_all(&vendors).unwrap();
     std::fs::write(vendors.join("lasting.icd"), driver().display().to_string()).unwrap();
@@ -208,7 +208,7 @@ fn found(command: Command, part: &str, settings: &[(&str, String)]) -> Vec<u64> 
 }
 
 /// What can be had of the double's memory beside what the kernels answer in, which is zeroed.
-const LASTING_BYTES: u64 = MIB - (64 << 10);
+pub const LASTING_BYTES: u64 = MIB - (64 << 10);
 
 #[test]
 fn a_device_whose_memory_lasts_hands_nothing_on() {

@@ -8,7 +8,7 @@ use clap::Args;
 use tenure_api::client::Client;
 use tenure_api::ical::{self, Read};
 use tenure_api::v1::booking::{BookingView, EditBooking, MakeBooking, QuoteView, WhichWindows};
-use tenure_domain::booking::zone::Zone;
+use tenure_domain::booking::zone::{Wall, Zone};
 use tenure_domain::money::Micros;
 
 use super::{Sizes, all, list, make, scope_id};
@@ -50,35 +50,54 @@ impl Import {
         let scope = scope_id(client, self.scope.clone()).await?;
         let known = all(client, scope.clone(), Some(self.class.clone())).await?;
         let mut wanted: Vec<(Wanted, QuoteView)> = Vec::new();
+        let mut again: Vec<(BookingView, Vec<Read>)> = Vec::new();
         for mut one in self.wanted(events, scope).map_err(wrong)? {
-            if is_known(&known, &one.body) {
+            if let Some(booking) = known_as(&known, &one.body) {
                 context.out.note(format!("{} is booked already", one.body.name));
+                // An import that was broken off may have left them where the series has them.
+                let apart = one.apart.into_iter().filter(|one| is_elsewhere(booking, one));
+                let apart: Vec<Read> = apart.collect();
+                if !apart.is_empty() {
+                    again.push((booking.clone(), apart));
+                }
                 continue;
             }
             let quote = client.quote_booking(&one.body).await?;
             one.body.shown_micros = Some(quote.price_micros);
             wanted.push((one, quote));
         }
-        let Some((_, first)) = wanted.first() else {
+        if wanted.is_empty() && again.is_empty() {
             context.out.note("nothing to book");
             return Ok(());
-        };
+        }
         let windows: usize = wanted.iter().map(|(_, quote)| quote.windows.len()).sum();
         let price: i64 = wanted
             .iter()
             .map(|(_, quote)| quote.price_micros)
             .fold(0, i64::saturating_add);
-        let asked = format!(
-            "Hold {windows} windows of {} bookings for {} {}?",
-            wanted.len(),
-            Micros(price),
-            first.currency
-        );
-        input::confirm(&asked, self.yes)?;
+        let moved: usize = again.iter().map(|(_, apart)| apart.len()).sum();
+        let mut asked = Vec::new();
+        if let Some((_, first)) = wanted.first() {
+            asked.push(format!(
+                "hold {windows} windows of {} bookings for {} {}",
+                wanted.len(),
+                Micros(price),
+                first.currency
+            ));
+        }
+        if moved > 0 {
+            asked.push(format!(
+                "move {moved} windows that are held to where the file has them"
+            ));
+        }
+        input::confirm(&format!("Shall it {}?", asked.join(", and ")), self.yes)?;
         let mut made = Vec::new();
         for (one, quote) in wanted {
             let booking = make(context, client, one.body, &quote, true).await?;
             made.push(set_apart(client, booking, one.apart).await?);
+        }
+        for (booking, apart) in again {
+            made.push(set_apart(client, booking, apart).await?);
         }
         list(context, &made)
     }
@@ -142,11 +161,30 @@ impl Import {
     }
 }
 
-fn is_known(known: &[BookingView], body: &MakeBooking) -> bool {
-    known.iter().any(|booking| {
+fn known_as<'a>(known: &'a [BookingView], body: &MakeBooking) -> Option<&'a BookingView> {
+    known.iter().find(|booking| {
         (&booking.name, &booking.start, &booking.end, &booking.zone)
             == (&body.name, &body.start, &body.end, &body.zone)
     })
+}
+
+/// Whether a window is held, and at another time than the file has it.
+fn is_elsewhere(booking: &BookingView, one: &Read) -> bool {
+    let window = booking
+        .windows
+        .iter()
+        .find(|window| Some(&window.of) == one.of.as_ref());
+    let zone = Zone::bundled(&booking.zone).ok();
+    let (Some(window), Some(zone)) = (window, zone) else {
+        return false;
+    };
+    let moment = |text: &str| {
+        Wall::parse(text)
+            .ok()
+            .and_then(|wall| zone.moment_or_later(wall.0))
+    };
+    let times = (moment(&one.start), moment(&one.end));
+    times != (Some(window.start.0), Some(window.end.0))
 }
 
 /// Edits the occurrences that are at another time than the rest.

@@ -176,6 +176,35 @@ fn bookings_weeks_and_clusters_are_shown() {
 }
 
 #[test]
+fn what_was_not_set_apart_at_first_is_when_the_file_is_read_again() {
+    let (stub, tenure) = tenure();
+    let apart = |start: &str, end: &str| {
+        let event = "BEGIN:VCALENDAR\r\nBEGIN:VEVENT\r\nUID:c\r\nSUMMARY:train\r\nDTEND;TZID=Europe/Berlin:20260316T170000\r\nDTSTART;TZID=Europe/Berlin:20260316T090000\r\nEND:VEVENT\r\n";
+        format!(
+            "{event}BEGIN:VEVENT\r\nUID:c\r\nRECURRENCE-ID;TZID=Europe/Berlin:20260316T090000\r\nDTSTART;TZID=Europe/Berlin:{start}\r\nDTEND;TZID=Europe/Berlin:{end}\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+        )
+    };
+    let import = |name: &str, text: &str| {
+        let file = tenure.write(name, text);
+        let line = ["book", "import", &file, "--class", "H100", "--gpus", "1", "--yes"];
+        tenure.run(&line)
+    };
+    // The booking is there, its first window at ten by the clock; the file has it at twelve.
+    import("moved.ics", &apart("20260316T120000", "20260316T180000")).expect(0, "");
+    let edit = "/v1/bookings/bkg_0000000000001/edit";
+    let edited = sent(&stub, edit);
+    assert_eq!(edited.len(), 1, "{edited:?}");
+    assert_eq!(
+        (&edited[0]["of"], &edited[0]["start"]),
+        (&json!("2026-03-16T09:00:00"), &json!("2026-03-16T12:00:00"))
+    );
+    assert!(sent(&stub, "/v1/bookings").is_empty(), "nothing is booked twice");
+    let there = import("there.ics", &apart("20260316T100000", "20260316T180000"));
+    there.expect(0, "nothing to book");
+    assert_eq!(sent(&stub, edit).len(), 1, "it is where the file has it");
+}
+
+#[test]
 fn a_calendar_is_imported_event_by_event() {
     let (stub, tenure) = tenure();
     let file = "BEGIN:VCALENDAR\r\nBEGIN:VTIMEZONE\r\nTZID:Europe/Berlin\r\nEND:VTIMEZONE\r\n\
@@ -220,7 +249,10 @@ fn a_calendar_is_imported_event_by_event() {
         "Europe/Berlin",
     ];
     tenure.run(&line).expect(0, "");
-    let broken = tenure.write("broken.ics", "BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART:x\n");
+    let broken = tenure.write(
+        "broken.ics",
+        "BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART:x\nEND:VEVENT\nEND:VCALENDAR\n",
+    );
     tenure
         .run(&["book", "import", &broken, "--class", "H100", "--gpus", "1"])
         .expect(2, "line 3");

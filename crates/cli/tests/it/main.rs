@@ -4,6 +4,7 @@ mod bad_input;
 mod book;
 mod fit;
 mod gpu;
+mod invoice;
 mod server;
 mod stub;
 mod tenure;

@@ -4,47 +4,105 @@
 //! would stay beyond the start leaves by the common way out. Deliberately absent: looking at the clock; the server asks
 //! every second, and nothing happens where nothing is due.
 
-use std::collections::BTreeSet;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::allow::fits_budgets;
-use super::choose::{choose_anywhere, holders, is_own, others, works};
-use super::plan::{Wanted, rooms};
-use super::quota::fits_quotas;
-use super::record::{Booking, Size, Window, WindowPhase, sum};
+use super::choose::{Had, choose_anywhere, works};
+use super::inside::{in_the_way, leave, paid_by};
+use super::plan::{MAX_WINDOWS, Wanted, rooms};
+use super::quota::{fits_quotas, is_limited};
+use super::record::{Booking, Window, WindowPhase, sum};
+use super::reprice::repriced;
 use super::settle::{close, close_no_show, ended};
-use super::zone::Zone;
-use crate::decide::can_pause;
+use super::shelf::{Seat, Shelf};
+use super::zone::{Wall, Zone};
 use crate::event::{CloseReason, Event};
-use crate::id::{GpuId, JobId, NodeId};
-use crate::schedule::allocation::Allocation;
-use crate::schedule::calendar::ends_by;
+use crate::id::{BookingId, GpuId, JobId, NodeId};
 use crate::state::State;
+use crate::tenancy::scope::ScopeId;
 use crate::time::{SECOND_MS, Time};
-use crate::workload::job::{Job, PauseReason, Phase, StopReason};
+use crate::workload::spec::MAX_GRACE_S;
 
 /// Windows begun on at once, so that a decision stays short; the next second has the others.
 const AT_ONCE: usize = 64;
+/// Windows whose time has come that are looked at for one, and as many of those to come.
+const LOOKED_AT: usize = 512;
 /// What is due at a window's end is looked at this long before: time comes in steps.
 const NOTICE_MS: u64 = 2 * SECOND_MS;
-/// Series are made longer when their horizon has moved on by this much.
+/// Dates that were left out are forgotten this long after.
+const OVER_MS: u64 = 86_400 * SECOND_MS;
+/// Series are made longer when their horizon has moved on by this much, or by half of a shorter one.
 const RENEW_MS: u64 = 7 * 86_400 * SECOND_MS;
+
+/// What a decision has given already, so that it gives nothing twice.
+struct Given<'a> {
+    shelf: Cow<'a, Shelf>,
+    gpus: BTreeSet<GpuId>,
+    had: Had,
+    /// Who was told to leave.
+    told: BTreeSet<JobId>,
+    /// Scopes with a limit that a longer window was counted in.
+    longer: BTreeSet<ScopeId>,
+    /// Windows closed of each booking.
+    closed: BTreeMap<BookingId, usize>,
+}
+
+impl Given<'_> {
+    fn place(&mut self, window: &Window, seats: &[Seat], gpus: &[(NodeId, GpuId)]) {
+        self.gpus.extend(gpus.iter().map(|(_, gpu)| *gpu));
+        if *seats == *window.seats {
+            return;
+        }
+        let shelf = self.shelf.to_mut();
+        for seat in &window.seats {
+            shelf.remove(seat, window.start, window.end);
+        }
+        for seat in seats {
+            shelf.add(seat, window.start, window.end);
+        }
+    }
+
+    fn lengthen(&mut self, window: &Window, end: Time) {
+        let shelf = self.shelf.to_mut();
+        for seat in &window.seats {
+            shelf.add(seat, window.end, end);
+        }
+    }
+
+    /// Counts a window as closed; true if it is the last of its booking.
+    fn close(&mut self, booking: &Booking) -> bool {
+        let closed = self.closed.entry(booking.id).or_default();
+        *closed += 1;
+        booking.windows.len() == *closed && !booking.more
+    }
+}
 
 /// Everything that is due, a few windows at a time.
 pub fn advance(state: &State, zones: fn(&str) -> Option<Zone>, at: Time) -> Vec<Event> {
     let mut events = Vec::new();
-    // GPUs chosen in this very decision are nobody else's.
-    let mut chosen: BTreeSet<GpuId> = BTreeSet::new();
-    let mut told: BTreeSet<JobId> = BTreeSet::new();
+    let mut given = Given {
+        shelf: Cow::Borrowed(state.bookings.shelf()),
+        gpus: BTreeSet::new(),
+        had: Had::now(state),
+        told: BTreeSet::new(),
+        longer: BTreeSet::new(),
+        closed: BTreeMap::new(),
+    };
     for (booking, window) in state.bookings.live() {
-        events.extend(live(state, booking, window, &mut chosen, &mut told, at));
+        events.extend(live(state, booking, window, &mut given, at));
     }
-    let due = at.plus_ms(state.terms.lead_s * SECOND_MS + 1);
-    for (booking, window) in state.bookings.coming_before(due).take(AT_ONCE) {
-        events.extend(clear(state, booking, window, &mut chosen, &mut told, at));
-    }
-    let renew = at.plus_ms(state.terms.horizon_ms().saturating_sub(RENEW_MS));
+    events.extend(coming(state, &mut given, at));
+    let horizon_ms = state.terms.horizon_ms();
+    let renew = at.plus_ms(horizon_ms - RENEW_MS.min(horizon_ms / 2));
     let mut growing = state.bookings.resolved_before(renew);
-    let found = growing.find_map(|booking| Some((booking, zones(&booking.zone.name)?)));
+    // What had a window closed just now is renewed when that is so.
+    let found = growing.find_map(|booking| {
+        let grows = booking.windows.len() < MAX_WINDOWS && !given.closed.contains_key(&booking.id);
+        grows
+            .then(|| Some((booking, zones(&booking.zone.name)?)))
+            .flatten()
+    });
     events.extend(
         found
             .into_iter()
@@ -53,85 +111,103 @@ pub fn advance(state: &State, zones: fn(&str) -> Option<Zone>, at: Time) -> Vec<
     events
 }
 
-/// Those on the window's GPUs who are not its owner's; on whole nodes, everybody there.
-fn in_the_way<'a>(
-    state: &'a State,
-    booking: &'a Booking,
-    gpus: &'a [(NodeId, GpuId)],
-) -> impl Iterator<Item = (&'a Job, &'a Allocation)> {
-    let whole = matches!(booking.spec.size, Size::Nodes { .. });
-    let nodes: BTreeSet<NodeId> = gpus.iter().filter(|_| whole).map(|(node, _)| *node).collect();
-    let on_nodes = nodes
-        .into_iter()
-        .flat_map(|node| state.fleet.allocations_on(node));
-    let on_nodes = on_nodes.filter_map(|allocation| Some((state.jobs.get(&allocation.job)?, allocation)));
-    let gpus = gpus
-        .iter()
-        .filter_map(|(node, gpu)| state.fleet.node(*node)?.gpu(*gpu));
-    let all = on_nodes.chain(gpus.flat_map(|gpu| holders(state, gpu)));
-    all.filter(|(job, allocation)| !allocation.paused && !is_own(state, booking, job))
-}
-
-/// Has those leave who would be there beyond a moment, once.
-fn leave<'a>(
-    state: &'a State,
-    jobs: impl Iterator<Item = (&'a Job, &'a Allocation)>,
-    beyond: Time,
-    pausing: bool,
-    told: &mut BTreeSet<JobId>,
-    at: Time,
-) -> Vec<Event> {
+/// Windows whose lead time has come, and those with somebody in their way who needs longer than that to leave.
+fn coming<'a>(state: &'a State, given: &mut Given<'a>, at: Time) -> Vec<Event> {
     let mut events = Vec::new();
-    for (job, allocation) in jobs {
-        let leaving = matches!(job.phase, Phase::Stopping | Phase::Pausing | Phase::Paused);
-        if leaving || ends_by(state, allocation, at) <= beyond || !told.insert(job.id) {
-            continue;
+    let lead = at.plus_ms(state.terms.lead_s * SECOND_MS + 1);
+    let longest = at.plus_ms(u64::from(MAX_GRACE_S) * SECOND_MS + NOTICE_MS);
+    let mut graces: BTreeMap<NodeId, u64> = BTreeMap::new();
+    let mut begun = 0;
+    let coming = state.bookings.coming_before(lead.max(longest));
+    let (due, early): (Vec<_>, Vec<_>) = coming.partition(|(_, window)| window.start < lead);
+    let due = in_turn(&due, at).map(|pair| (true, pair));
+    let early = in_turn(&early, at).map(|pair| (false, pair));
+    for (due, (booking, window)) in due.chain(early) {
+        if !due {
+            let nodes = window.seats.iter().map(|seat| seat.node);
+            let grace_ms = nodes.map(|node| *graces.entry(node).or_insert_with(|| grace_ms(state, node)));
+            if at.plus_ms(grace_ms.max().unwrap_or(0)) < window.start {
+                continue;
+            }
         }
-        let pauses = pausing && job.phase == Phase::Running && can_pause(state, job, allocation);
-        events.push(match pauses {
-            true => Event::JobPausing {
-                job: job.id,
-                reason: PauseReason::Preempted,
-            },
-            false => Event::JobStopping {
-                job: job.id,
-                reason: StopReason::Evicted,
-            },
-        });
+        let cleared = clear(state, booking, window, given, due, at);
+        // Only what comes of it counts: one that finds no place keeps no other waiting.
+        begun += usize::from(!cleared.is_empty());
+        events.extend(cleared);
+        if begun == AT_ONCE {
+            break;
+        }
     }
     events
 }
 
+/// So many of them at most: half are the first, the others by the clock, so that each has its turn however many find no
+/// place.
+fn in_turn<T: Copy>(all: &[T], at: Time) -> impl Iterator<Item = T> {
+    let (first, others) = all.split_at(all.len().min(LOOKED_AT / 2));
+    let turn = usize::try_from(at.0 / 1000).unwrap_or(0);
+    let from = match others.len() > LOOKED_AT / 2 {
+        true => (turn % others.len()) * (LOOKED_AT / 2) % others.len(),
+        false => 0,
+    };
+    let (before, after) = others.split_at(from);
+    let others = after.iter().chain(before).take(LOOKED_AT / 2);
+    first.iter().chain(others).copied()
+}
+
+/// The longest that anybody on a node may take to leave it, with notice.
+fn grace_ms(state: &State, node: NodeId) -> u64 {
+    let jobs = state.fleet.allocations_on(node).map(|allocation| allocation.job);
+    let graces = jobs.filter_map(|job| Some(state.jobs.get(&job)?.spec.grace_s));
+    graces
+        .max()
+        .map_or(0, |grace_s| u64::from(grace_s) * SECOND_MS + NOTICE_MS)
+}
+
+/// Has a window's GPUs cleared; before its lead time only if somebody needs as long as is left.
 fn clear(
     state: &State,
     booking: &Booking,
     window: &Window,
-    chosen: &mut BTreeSet<GpuId>,
-    told: &mut BTreeSet<JobId>,
+    given: &mut Given<'_>,
+    due: bool,
     at: Time,
 ) -> Vec<Event> {
     if at >= window.end {
-        return close(booking, window, CloseReason::NotHad, at);
+        let last = given.close(booking);
+        return close(booking, window, CloseReason::NotHad, last, at);
     }
-    let Some((seats, gpus)) = choose_anywhere(state, booking, window, chosen, at) else {
+    let Some((seats, gpus)) =
+        choose_anywhere(state, &given.shelf, booking, window, &given.gpus, &given.had, at)
+    else {
         return Vec::new();
     };
-    chosen.extend(gpus.iter().map(|(_, gpu)| *gpu));
     // Who is in a window that is over by then leaves with it.
-    let others = others(state, booking, window);
     let alone: Vec<(NodeId, GpuId)> = gpus
         .iter()
-        .filter(|(_, gpu)| !others.contains_key(gpu))
+        .filter(|(_, gpu)| given.had.by_others(*gpu, booking, window).is_none())
         .copied()
         .collect();
+    let mut told = given.told.clone();
     let victims = leave(
         state,
-        in_the_way(state, booking, &alone),
+        in_the_way(state, booking, window, &alone),
         window.start,
         true,
-        told,
+        &mut told,
         at,
     );
+    let stopping = victims.iter().filter_map(|event| match event {
+        Event::JobStopping { job, .. } => state.jobs.get(job),
+        _ => None,
+    });
+    let grace_s = stopping.map(|job| u64::from(job.spec.grace_s)).max();
+    let waits = |grace_s| at.plus_ms(grace_s * SECOND_MS + NOTICE_MS) < window.start;
+    if !due && (seats != window.seats || grace_s.is_none_or(waits)) {
+        return Vec::new();
+    }
+    given.told = told;
+    given.place(window, &seats, &gpus);
     let names = victims.iter().filter_map(|event| match event {
         Event::JobPausing { job, .. } | Event::JobStopping { job, .. } => Some(*job),
         _ => None,
@@ -147,115 +223,99 @@ fn clear(
     std::iter::once(clearing).chain(victims).collect()
 }
 
-fn live(
-    state: &State,
-    booking: &Booking,
-    window: &Window,
-    chosen: &mut BTreeSet<GpuId>,
-    told: &mut BTreeSet<JobId>,
-    at: Time,
-) -> Vec<Event> {
+fn live(state: &State, booking: &Booking, window: &Window, given: &mut Given<'_>, at: Time) -> Vec<Event> {
     let (id, scope, of) = (booking.id, booking.scope, window.of);
     if at >= window.end {
         let reason = match window.phase {
             WindowPhase::Open { .. } => CloseReason::Over,
             _ => CloseReason::NotHad,
         };
-        let mut events = leave(state, own_jobs(state, booking, window), at, false, told, at);
-        events.extend(close(booking, window, reason, at));
+        let inside = paid_by(state, booking, window);
+        let mut events = leave(state, inside, at, false, &mut given.told, at);
+        let last = given.close(booking);
+        events.extend(close(booking, window, reason, last, at));
         return events;
     }
     // One that was to be over by now may have been made longer.
     let taken = at >= window.start && !window.is_open() && {
-        let others = others(state, booking, window);
-        let kept_longer = |gpu: &GpuId| others.get(gpu).is_some_and(|end| *end > at);
-        window.gpus.iter().any(|(_, gpu)| kept_longer(gpu))
+        let other = |gpu: GpuId| given.had.by_others(gpu, booking, window);
+        let kept_longer = |gpu: GpuId| other(gpu).is_some_and(|end| end > at);
+        window.gpus.iter().any(|(_, gpu)| kept_longer(*gpu))
     };
-    let sound = !taken && window.gpus.iter().all(|gpu| works(state, *gpu));
+    let sound = !taken && window.gpus.iter().all(|gpu| works(state, booking, *gpu));
     if !sound {
-        let moved = choose_anywhere(state, booking, window, chosen, at);
-        let Some((seats, gpus)) = moved else {
-            let down = window.is_open() && window.down.is_none();
-            let event = Event::WindowDown {
-                booking: id,
-                scope,
-                of,
-            };
-            return down.then_some(event).into_iter().collect();
-        };
-        chosen.extend(gpus.iter().map(|(_, gpu)| *gpu));
-        let victims = leave(
-            state,
-            in_the_way(state, booking, &gpus),
-            at.max(window.start),
-            true,
-            told,
-            at,
-        );
-        let moved = Event::WindowMoved {
-            booking: id,
-            scope,
-            of,
-            seats,
-            gpus,
-        };
-        return std::iter::once(moved).chain(victims).collect();
+        return moved(state, booking, window, given, at);
     }
-    let blocked = in_the_way(state, booking, &window.gpus).next().is_some();
+    let blocked = in_the_way(state, booking, window, &window.gpus).next().is_some();
+    // One that could not be paused after all, or came by another way, is stopped.
+    let mut unblock = || {
+        let there = in_the_way(state, booking, window, &window.gpus);
+        leave(state, there, at, false, &mut given.told, at)
+    };
     match window.phase {
         WindowPhase::Booked => Vec::new(),
         WindowPhase::Clearing if at < window.start => Vec::new(),
-        WindowPhase::Clearing if blocked => {
-            // One that could not be paused after all, or came by another way, is stopped.
-            leave(
-                state,
-                in_the_way(state, booking, &window.gpus),
-                at,
-                false,
-                told,
-                at,
-            )
-        }
-        WindowPhase::Clearing => vec![Event::WindowOpened {
-            booking: id,
-            scope,
-            of,
-            late_ms: at.since_ms(window.start),
-        }],
-        WindowPhase::Open { .. } if window.down.is_some() => match blocked {
-            true => leave(
-                state,
-                in_the_way(state, booking, &window.gpus),
-                at,
-                false,
-                told,
-                at,
-            ),
-            false => vec![Event::WindowRestored {
+        WindowPhase::Clearing if blocked => unblock(),
+        WindowPhase::Clearing => {
+            let opened = Event::WindowOpened {
                 booking: id,
                 scope,
                 of,
-            }],
+                late_ms: at.since_ms(window.start),
+            };
+            let there = repriced(state, booking, window, &given.told, at);
+            std::iter::once(opened).chain(there).collect()
+        }
+        WindowPhase::Open { .. } if window.down.is_some() => match blocked {
+            true => unblock(),
+            false => {
+                let restored = Event::WindowRestored {
+                    booking: id,
+                    scope,
+                    of,
+                };
+                let there = repriced(state, booking, window, &given.told, at);
+                std::iter::once(restored).chain(there).collect()
+            }
         },
         WindowPhase::Open {
             since,
             used,
             extended,
-        } => open(state, booking, window, since, used, extended, told, at),
+        } => open(state, booking, window, since, used, extended, given, at),
     }
 }
 
-fn own_jobs<'a>(
-    state: &'a State,
-    booking: &'a Booking,
-    window: &'a Window,
-) -> impl Iterator<Item = (&'a Job, &'a Allocation)> {
-    let gpus = window
-        .gpus
-        .iter()
-        .filter_map(|(node, gpu)| state.fleet.node(*node)?.gpu(*gpu));
-    let all = gpus.flat_map(|gpu| holders(state, gpu));
-    all.filter(|(job, _)| is_own(state, booking, job))
+/// A window whose GPUs are not to be had any more goes elsewhere, or is down.
+fn moved(state: &State, booking: &Booking, window: &Window, given: &mut Given<'_>, at: Time) -> Vec<Event> {
+    let (id, scope, of) = (booking.id, booking.scope, window.of);
+    let found = choose_anywhere(state, &given.shelf, booking, window, &given.gpus, &given.had, at);
+    let Some((seats, gpus)) = found else {
+        let down = window.is_open() && window.down.is_none();
+        let event = Event::WindowDown {
+            booking: id,
+            scope,
+            of,
+        };
+        return down.then_some(event).into_iter().collect();
+    };
+    given.place(window, &seats, &gpus);
+    let there = in_the_way(state, booking, window, &gpus);
+    let victims = leave(state, there, at.max(window.start), true, &mut given.told, at);
+    // Where the window is no more, nobody pays for them.
+    let left = paid_by(state, booking, window).filter(|(_, allocation)| {
+        let mut slices = allocation.slices.iter();
+        slices.any(|slice| !gpus.contains(&(allocation.node, slice.gpu)))
+    });
+    let left = leave(state, left, at, false, &mut given.told, at);
+    let moved = Event::WindowMoved {
+        booking: id,
+        scope,
+        of,
+        seats,
+        gpus,
+    };
+    std::iter::once(moved).chain(victims).chain(left).collect()
 }
 
 fn open(
@@ -265,22 +325,35 @@ fn open(
     since: Time,
     used: bool,
     extended: bool,
-    told: &mut BTreeSet<JobId>,
+    given: &mut Given<'_>,
     at: Time,
 ) -> Vec<Event> {
     let terms = &state.terms;
     if !used && terms.no_show_s > 0 && at >= since.plus_ms(terms.no_show_s * SECOND_MS + window.lost_ms) {
-        return close_no_show(state, booking, window, at);
+        let last = given.close(booking);
+        return close_no_show(state, booking, window, last, at);
     }
-    let grace_s = own_jobs(state, booking, window)
+    let grace_s = paid_by(state, booking, window)
         .map(|(job, _)| u64::from(job.spec.grace_s))
         .max();
     if grace_s.is_none_or(|grace_s| at.plus_ms(grace_s * SECOND_MS + NOTICE_MS) < window.end) {
         return Vec::new();
     }
     if !extended && terms.grace_s > 0 {
+        let above = state.tree.chain(booking.scope);
+        let limited: Vec<ScopeId> = above
+            .filter(|scope| is_limited(scope))
+            .map(|scope| scope.id)
+            .collect();
+        // Another one was counted there just now: what is left is known in a moment.
+        let counted = limited.iter().any(|scope| given.longer.contains(scope));
+        if counted && at.plus_ms(SECOND_MS) < window.end {
+            return Vec::new();
+        }
         let end = window.end.plus_ms(terms.grace_s * SECOND_MS);
-        if can_extend(state, booking, window, end, at) {
+        if !counted && can_extend(state, &given.shelf, booking, window, end, at) {
+            given.lengthen(window, end);
+            given.longer.extend(limited);
             return vec![Event::WindowExtended {
                 booking: booking.id,
                 scope: booking.scope,
@@ -289,20 +362,20 @@ fn open(
             }];
         }
     }
-    leave(
-        state,
-        own_jobs(state, booking, window),
-        window.end,
-        false,
-        told,
-        at,
-    )
+    let inside = paid_by(state, booking, window);
+    leave(state, inside, window.end, false, &mut given.told, at)
 }
 
 /// Whether its seats are nobody else's for longer, and the time can be paid for.
-pub fn can_extend(state: &State, booking: &Booking, window: &Window, end: Time, at: Time) -> bool {
+pub fn can_extend(
+    state: &State,
+    shelf: &Shelf,
+    booking: &Booking,
+    window: &Window,
+    end: Time,
+    at: Time,
+) -> bool {
     let rooms = rooms(state, booking.scope, &booking.spec.class, None);
-    let shelf = state.bookings.shelf();
     let free = window.seats.iter().all(|seat| {
         let room = rooms.iter().find(|room| room.node == seat.node);
         room.is_some_and(|room| shelf.more(room, &seat.class, seat.gpus, window.end, end).is_ok())
@@ -335,10 +408,15 @@ fn renewed(state: &State, booking: &Booking, zone: &Zone, at: Time) -> Vec<Event
         at,
         shelf: state.bookings.shelf(),
         liked: &liked,
+        known: None,
         had: &[],
+        most: MAX_WINDOWS.saturating_sub(booking.windows.len()),
     };
-    let plan = wanted.plan(booking.resolved, at.plus_ms(state.terms.horizon_ms()));
-    let mut missed: Vec<_> = plan.missed.iter().map(|(of, ..)| *of).collect();
+    // Of what was not made in time, that alone of which something is left.
+    let length_ms = u64::try_from(booking.spec.length().as_millis()).unwrap_or(0);
+    let from = Time(at.0.saturating_sub_unsigned(length_ms + OVER_MS / 12));
+    let plan = wanted.plan(booking.resolved.max(from), at.plus_ms(state.terms.horizon_ms()));
+    let mut missed: Vec<_> = plan.missed.iter().map(|slot| slot.of).collect();
     let mut windows = plan.windows;
     let cost = sum(windows.iter().map(Window::cost));
     let fits = fits_quotas(state, booking.scope, &windows, None).is_ok()
@@ -352,9 +430,35 @@ fn renewed(state: &State, booking: &Booking, zone: &Zone, at: Time) -> Vec<Event
         scope: booking.scope,
         windows,
         missed,
+        over: zone.wall(Time(at.0.saturating_sub_unsigned(OVER_MS))).map(Wall),
         resolved: plan.resolved,
         more: plan.more,
     };
     let ended = over.then(|| ended(booking, "nothing more comes of it"));
     std::iter::once(renewed).chain(ended).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn however_many_there_are_a_few_are_looked_at_and_each_in_its_turn() {
+        let few: Vec<usize> = (0..LOOKED_AT).collect();
+        assert_eq!(
+            in_turn(&few, Time(1)).collect::<Vec<_>>(),
+            few,
+            "all of them, in order"
+        );
+        for many in [LOOKED_AT + 1, 5000, 10_007] {
+            let all: Vec<usize> = (0..many).collect();
+            let mut seen = BTreeSet::new();
+            for second in 0..2 * many.div_ceil(LOOKED_AT / 2) as i64 {
+                let looked: Vec<usize> = in_turn(&all, Time(second * 1000)).collect();
+                assert!(looked.len() <= LOOKED_AT && looked[..256] == all[..256], "{many}");
+                seen.extend(looked);
+            }
+            assert_eq!(seen.len(), many);
+        }
+    }
 }

@@ -7,7 +7,7 @@ use crate::money::Micros;
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::tenancy::budget::{self, Cost};
-use crate::tenancy::scope::ScopeId;
+use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::{Period, Time};
 
 /// Refuses a cost that does not fit a budget above, or that cannot be counted.
@@ -27,8 +27,53 @@ pub fn fits_budgets(state: &State, scope: ScopeId, class: &str, cost: Cost, at: 
         );
     }
     let ofs = [Of::All, Of::Class(class.into())];
-    for above in state.tree.chain(scope) {
-        let Some(over) = budget::first_exceeded(&above.budgets, &above.spending, &ofs, cost, at) else {
+    fits_above(state, state.tree.chain(scope), &ofs, cost, at)
+}
+
+/// Refuses a cost that goes from one scope to another and does not fit a budget it was not counted in before.
+pub fn fits_budgets_moved(
+    state: &State,
+    (from, to): (ScopeId, ScopeId),
+    class: &str,
+    cost: Cost,
+    at: Time,
+) -> Result<(), Refusal> {
+    let ofs = [Of::All, Of::Class(class.into())];
+    let above = state.tree.chain(to);
+    let new = above.filter(|above| !state.tree.is_within(from, above.id));
+    fits_above(state, new, &ofs, cost, at)
+}
+
+/// Refuses a change of what is held that does not fit a budget above, with what is due for it. A class that was not
+/// held before has all of it to pay for.
+pub fn fits_budgets_changed(
+    state: &State,
+    scope: ScopeId,
+    (before, was): (Cost, &str),
+    (after, is): (Cost, &str),
+    due: Micros,
+    at: Time,
+) -> Result<(), Refusal> {
+    let after = Cost {
+        money: Micros(after.money.0.saturating_add(due.0)),
+        ..after
+    };
+    fits_budgets(state, scope, was, more(before, after), at)?;
+    match was == is {
+        true => Ok(()),
+        false => fits_above(state, state.tree.chain(scope), &[Of::Class(is.into())], after, at),
+    }
+}
+
+fn fits_above<'a>(
+    state: &State,
+    scopes: impl Iterator<Item = &'a Scope>,
+    ofs: &[Of],
+    cost: Cost,
+    at: Time,
+) -> Result<(), Refusal> {
+    for above in scopes {
+        let Some(over) = budget::first_exceeded(&above.budgets, &above.spending, ofs, cost, at) else {
             continue;
         };
         let title = state.tree.title(above.id);
@@ -69,7 +114,7 @@ pub fn allowed(state: &State, scope: ScopeId, class: &str) -> Result<(), Refusal
 }
 
 /// By how much one cost is above another.
-pub fn more(before: Cost, after: Cost) -> Cost {
+fn more(before: Cost, after: Cost) -> Cost {
     Cost {
         money: Micros(after.money.0.saturating_sub(before.money.0).max(0)),
         gpu_ms: after.gpu_ms.saturating_sub(before.gpu_ms),

@@ -3,6 +3,7 @@
 use super::allow::allowed;
 use super::plan::{Plan, Wanted, rooms, vram_of};
 use super::record::Size;
+use super::slot::Slot;
 use crate::refusal::{Code, Refusal};
 use crate::time::{HOUR_MS, Time};
 
@@ -12,7 +13,8 @@ const BEFORE_MS: u64 = 3 * 24 * HOUR_MS;
 const BEFORE_STEP_MS: u64 = HOUR_MS;
 
 /// The refusal of a booking whose first window without room is this one.
-pub(super) fn booked_out(wanted: &Wanted<'_>, plan: &Plan, start: Time, end: Time) -> Refusal {
+pub(super) fn booked_out(wanted: &Wanted<'_>, plan: &Plan, slot: &Slot) -> Refusal {
+    let (start, end) = (slot.start, slot.end);
     let all = plan.windows.len() + plan.missed.len();
     let sentence = match (plan.missed.len(), all) {
         (1, 1) => format!(
@@ -27,10 +29,10 @@ pub(super) fn booked_out(wanted: &Wanted<'_>, plan: &Plan, start: Time, end: Tim
         ),
     };
     let others: Vec<String> = [
-        nearest(wanted, start, end),
-        spread(wanted, start, end),
-        smaller(wanted, start, end),
-        classes(wanted, start, end),
+        nearest(wanted, slot),
+        spread(wanted, slot),
+        smaller(wanted, slot),
+        classes(wanted, slot),
     ]
     .into_iter()
     .flatten()
@@ -42,20 +44,20 @@ pub(super) fn booked_out(wanted: &Wanted<'_>, plan: &Plan, start: Time, end: Tim
     Refusal::new(Code::BookedOut, sentence).field("/start").hint(hint)
 }
 
-fn nearest(wanted: &Wanted<'_>, start: Time, end: Time) -> Option<String> {
+fn nearest(wanted: &Wanted<'_>, slot: &Slot) -> Option<String> {
     let spec = wanted.spec;
     let rooms = rooms(wanted.state, wanted.scope, &spec.class, spec.region.as_deref());
-    let take = spec.size.take(vram_of(wanted.state, &spec.class));
-    let length_ms = end.since_ms(start);
+    let take = slot.size.take(vram_of(wanted.state, &spec.class));
+    let length_ms = slot.end.since_ms(slot.start);
     let free = |from: Time, before: Time| {
         wanted
             .shelf
             .next(&rooms, &spec.class, take, from, length_ms, before)
     };
-    let later = free(start, start.plus_ms(AROUND_MS));
+    let later = free(slot.start, slot.start.plus_ms(AROUND_MS));
     // Hours before it, nearest first: people move a meeting by the hour.
     let steps = 1..=BEFORE_MS / BEFORE_STEP_MS;
-    let before = steps.map(|step| Time(start.0.saturating_sub_unsigned(step * BEFORE_STEP_MS)));
+    let before = steps.map(|step| Time(slot.start.0.saturating_sub_unsigned(step * BEFORE_STEP_MS)));
     let sooner = before.take_while(|from| *from > wanted.at).find(|from| {
         let until = from.plus_ms(length_ms);
         wanted
@@ -67,23 +69,24 @@ fn nearest(wanted: &Wanted<'_>, start: Time, end: Time) -> Option<String> {
     (!times.is_empty()).then(|| format!("the same from {}", times.join(" or from ")))
 }
 
-fn fits(wanted: &Wanted<'_>, class: &str, size: Size, start: Time, end: Time) -> bool {
+fn fits(wanted: &Wanted<'_>, class: &str, size: Size, slot: &Slot) -> bool {
     let rooms = rooms(wanted.state, wanted.scope, class, wanted.spec.region.as_deref());
     let take = size.take(vram_of(wanted.state, class));
-    wanted.shelf.seats(&rooms, class, take, start, end, &[]).is_some()
+    let seats = wanted.shelf.seats(&rooms, class, take, slot.start, slot.end, &[]);
+    seats.is_some()
 }
 
-fn spread(wanted: &Wanted<'_>, start: Time, end: Time) -> Option<String> {
-    let Size::Gpus { count, spread: false } = wanted.spec.size else {
+fn spread(wanted: &Wanted<'_>, slot: &Slot) -> Option<String> {
+    let Size::Gpus { count, spread: false } = slot.size else {
         return None;
     };
     let size = Size::Gpus { count, spread: true };
-    fits(wanted, &wanted.spec.class, size, start, end).then(|| "as many, spread over several nodes".into())
+    fits(wanted, &wanted.spec.class, size, slot).then(|| "as many, spread over several nodes".into())
 }
 
-fn smaller(wanted: &Wanted<'_>, start: Time, end: Time) -> Option<String> {
-    let size = wanted.spec.size;
-    let fits = |count: &u32| fits(wanted, &wanted.spec.class, size.with_count(*count), start, end);
+fn smaller(wanted: &Wanted<'_>, slot: &Slot) -> Option<String> {
+    let size = slot.size;
+    let fits = |count: &u32| fits(wanted, &wanted.spec.class, size.with_count(*count), slot);
     // INVARIANT: what fits with so many fits with fewer.
     let (mut least, mut most) = (0, size.count());
     while least + 1 < most {
@@ -97,13 +100,13 @@ fn smaller(wanted: &Wanted<'_>, start: Time, end: Time) -> Option<String> {
     (least > 0).then(|| format!("{least} of them then"))
 }
 
-fn classes(wanted: &Wanted<'_>, start: Time, end: Time) -> Option<String> {
+fn classes(wanted: &Wanted<'_>, slot: &Slot) -> Option<String> {
     let gpus = wanted.state.fleet.nodes().flat_map(|node| &node.gpus);
     let classes: std::collections::BTreeSet<&str> = gpus.map(|gpu| &*gpu.facts.class).collect();
     let others = classes.into_iter().filter(|class| *class != &*wanted.spec.class);
     let others = others.filter(|class| allowed(wanted.state, wanted.scope, class).is_ok());
     let free: Vec<&str> = others
-        .filter(|class| fits(wanted, class, wanted.spec.size, start, end))
+        .filter(|class| fits(wanted, class, slot.size, slot))
         .take(3)
         .collect();
     (!free.is_empty()).then(|| format!("as many of class {} then", free.join(" or ")))

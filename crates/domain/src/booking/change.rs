@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use super::allow::{fits_budgets, more};
-use super::plan::{MAX_LIKED, Wanted, shelf_without};
+use super::plan::{
+    MAX_LIKED, MAX_WINDOWS, PAST_MS, Wanted, beyond, fits_device, no_such_time, shelf_without,
+};
 use super::quota::fits_quotas;
 use super::record::{Booking, BookingSpec, Exception, Window, window_at};
 use super::recurrence::Bound;
@@ -51,12 +52,15 @@ pub fn no_such_window() -> Refusal {
 }
 
 /// The booking with its windows made anew from what it now says. What began, and what is not to be different, stays as it
-/// is: where it was, and at the price that was agreed on.
+/// is: where it was, and at the price that was agreed on. Whether there is money is asked by whoever knows what is due.
 pub fn remade(state: &State, booking: &Booking, zone: &Zone, at: Time) -> Result<Booking, Refusal> {
-    booking.spec.check()?;
     let known = state.bookings.get(booking.id).unwrap_or(booking);
+    booking.spec.check_beside(&known.spec.recurrence)?;
+    fits_device(state, &booking.spec.class, booking.spec.size)?;
     let seats = known.windows.iter().flat_map(|window| &window.seats);
     let liked: Vec<_> = seats.map(|seat| seat.node).take(MAX_LIKED).collect();
+    let (begun, waits): (Vec<&Window>, Vec<&Window>) =
+        known.windows.iter().partition(|window| window.has_begun(at));
     let wanted = Wanted {
         state,
         scope: booking.scope,
@@ -66,7 +70,9 @@ pub fn remade(state: &State, booking: &Booking, zone: &Zone, at: Time) -> Result
         at,
         shelf: state.bookings.shelf(),
         liked: &liked,
+        known: Some(known),
         had: &known.windows,
+        most: MAX_WINDOWS.saturating_sub(begun.len()),
     };
     let stays = wanted.unchanged(known);
     let is_given_up = |window: &&Window| window_at(&stays, window.of, window.start).is_none();
@@ -77,12 +83,9 @@ pub fn remade(state: &State, booking: &Booking, zone: &Zone, at: Time) -> Result
         ..wanted
     }
     .all()?;
-    fits_quotas(state, booking.scope, &plan.windows, Some(booking.id))?;
-    let begun = stays.into_iter().filter(|window| window.has_begun(at));
-    let mut windows: Vec<Window> = begun.chain(plan.windows).collect();
+    fits_quotas(state, booking.scope, &plan.windows, Some((known.scope, &waits)))?;
+    let mut windows: Vec<Window> = begun.into_iter().cloned().chain(plan.windows).collect();
     windows.sort_by_key(|window| window.start);
-    let more = more(known.held(), super::record::sum(windows.iter().map(Window::cost)));
-    fits_budgets(state, booking.scope, &booking.spec.class, more, at)?;
     Ok(Booking {
         windows,
         resolved: plan.resolved,
@@ -94,16 +97,44 @@ pub fn remade(state: &State, booking: &Booking, zone: &Zone, at: Time) -> Result
     })
 }
 
+/// Refuses an edit of one window to a time at which there would be none; what is known of it before it is made.
+pub fn can_begin(state: &State, exception: &Exception, zone: &Zone, at: Time) -> Result<(), Refusal> {
+    let Some(start) = zone.moment(exception.start.0) else {
+        return Err(no_such_time(exception.start, zone));
+    };
+    if start < Time(at.0.saturating_sub_unsigned(PAST_MS)) {
+        return Err(
+            Refusal::invalid("/start", "the window would have begun in the past")
+                .hint("one that is not wanted is cancelled"),
+        );
+    }
+    if start >= at.plus_ms(state.terms.horizon_ms()) {
+        return Err(beyond(state));
+    }
+    Ok(())
+}
+
+/// The same once it is made: what is edited is there.
+pub fn has_edited(after: &Booking, exception: &Exception) -> Result<(), Refusal> {
+    let there = after.window(exception.of).map(|_| ());
+    there.ok_or_else(|| {
+        Refusal::invalid("/start", "it would meet the window of its booking that has begun")
+            .hint("that one can be extended, or cancelled for what is left of it")
+    })
+}
+
 /// Makes the series end before an occurrence; false if nothing of it is left.
 pub fn cut(spec: &mut BookingSpec, from: Wall, zone: &Zone) -> bool {
     let recurrence = &mut spec.recurrence;
+    // One whose count is used up before then ends by itself.
+    let goes_on = recurrence.rest(from, zone).rule.is_some();
     recurrence.dates.retain(|wall| *wall < from);
-    if let Some(rule) = &mut recurrence.rule {
+    if let Some(rule) = recurrence.rule.as_mut().filter(|_| goes_on) {
         let last = zone.moment_or_later(from.0).map(|at| at.0 / 1000 - 1);
         let last = last.and_then(|second| jiff::Timestamp::from_second(second).ok());
         if let Some(last) = last {
             let last = last.to_zoned(jiff::tz::TimeZone::UTC).datetime();
-            // INVARIANT: whichever bound ends it first is kept; a count is what it was as far as it goes.
+            // INVARIANT: whichever bound ends it first is kept.
             rule.bound = match rule.bound {
                 Bound::Until(until) if until < last => Bound::Until(until),
                 _ => Bound::Until(last),

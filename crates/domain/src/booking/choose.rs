@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::plan::{rooms, vram_of};
 use super::record::{Booking, Size, Window};
-use super::shelf::{Seat, Take};
-use crate::id::{GpuId, NodeId};
+use super::shelf::{Seat, Shelf, Take};
+use super::zone::Wall;
+use crate::id::{BookingId, GpuId, NodeId};
 use crate::schedule::allocation::Allocation;
 use crate::schedule::calendar::ends_by;
-use crate::schedule::fleet::{Gpu, NodeStatus};
+use crate::schedule::fleet::{Gpu, Node, NodeStatus};
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
 use crate::time::Time;
@@ -21,11 +22,14 @@ pub(super) fn is_own(state: &State, booking: &Booking, job: &Job) -> bool {
     state.tree.is_within(ScopeId::User(job.owner), booking.scope)
 }
 
-pub(super) fn works(state: &State, (node, gpu): (NodeId, GpuId)) -> bool {
-    let node = state
-        .fleet
-        .node(node)
-        .filter(|node| node.status == NodeStatus::Up);
+/// Whether the node takes work, and that of the booking's owner.
+fn admits(state: &State, booking: &Booking, node: &Node) -> bool {
+    let tenant = state.tree.tenant_of(booking.scope);
+    node.status == NodeStatus::Up && node.admits(tenant, booking.spec.region.as_deref())
+}
+
+pub(super) fn works(state: &State, booking: &Booking, (node, gpu): (NodeId, GpuId)) -> bool {
+    let node = state.fleet.node(node).filter(|node| admits(state, booking, node));
     let gpu = node.and_then(|node| node.gpu(gpu));
     gpu.is_some_and(|gpu| gpu.present && gpu.quarantine.is_none())
 }
@@ -36,18 +40,29 @@ pub(super) fn holders<'a>(state: &'a State, gpu: &'a Gpu) -> impl Iterator<Item 
     holders.filter_map(|allocation| Some((state.jobs.get(&allocation.job)?, allocation)))
 }
 
-/// GPUs that other windows have now, and until when.
-pub(super) fn others(state: &State, booking: &Booking, window: &Window) -> BTreeMap<GpuId, Time> {
-    let live = state.bookings.live();
-    let others = live.filter(|(of, other)| (of.id, other.of) != (booking.id, window.of));
-    let mut ends = BTreeMap::new();
-    for (_, other) in others {
-        for (_, gpu) in &other.gpus {
-            let end = ends.entry(*gpu).or_insert(other.end);
-            *end = other.end.max(*end);
+/// GPUs that windows have now, and until when: gathered once for all that is decided at a moment.
+pub(super) struct Had {
+    gpus: BTreeMap<GpuId, Vec<(BookingId, Wall, Time)>>,
+}
+
+impl Had {
+    pub fn now(state: &State) -> Had {
+        let mut gpus: BTreeMap<GpuId, Vec<(BookingId, Wall, Time)>> = BTreeMap::new();
+        for (booking, window) in state.bookings.live() {
+            for (_, gpu) in &window.gpus {
+                let had = gpus.entry(*gpu).or_default();
+                had.push((booking.id, window.of, window.end));
+            }
         }
+        Had { gpus }
     }
-    ends
+
+    /// Until when another window than this one has a GPU, if one does.
+    pub fn by_others(&self, gpu: GpuId, booking: &Booking, window: &Window) -> Option<Time> {
+        let all = self.gpus.get(&gpu).into_iter().flatten();
+        let others = all.filter(|(id, of, _)| (*id, *of) != (booking.id, window.of));
+        others.map(|(.., end)| *end).max()
+    }
 }
 
 /// The GPUs of these seats from which the least has to leave; none if there are not enough.
@@ -57,21 +72,24 @@ fn choose(
     window: &Window,
     seats: &[Seat],
     chosen: &BTreeSet<GpuId>,
+    had: &Had,
     at: Time,
 ) -> Option<Vec<(NodeId, GpuId)>> {
-    let others = others(state, booking, window);
+    let others = |gpu: &Gpu| had.by_others(gpu.id, booking, window);
     let mut gpus = Vec::new();
     for seat in seats {
         let node = state
             .fleet
             .node(seat.node)
-            .filter(|node| node.status == NodeStatus::Up)?;
+            .filter(|node| admits(state, booking, node))?;
         let free = node.gpus.iter().filter(|gpu| *gpu.facts.class == *seat.class);
         let free = free.filter(|gpu| gpu.present && gpu.quarantine.is_none());
         let free = free.filter(|gpu| !chosen.contains(&gpu.id));
         // What another window has until this one begins is had, but only where there is nothing else.
-        let free = free.filter(|gpu| others.get(&gpu.id).is_none_or(|end| *end <= window.start));
-        let mut ranked: Vec<(bool, u64, GpuId)> = free
+        let free = free.filter(|gpu| others(gpu).is_none_or(|end| end <= window.start));
+        // What it has it keeps: its owner's jobs are there.
+        let has = |gpu: &Gpu| window.gpus.contains(&(seat.node, gpu.id));
+        let mut ranked: Vec<(bool, bool, u64, GpuId)> = free
             .map(|gpu| {
                 let stay = holders(state, gpu).filter(|(job, _)| !is_own(state, booking, job));
                 let lost =
@@ -86,7 +104,8 @@ fn choose(
                         },
                     );
                 (
-                    others.contains_key(&gpu.id),
+                    !has(gpu),
+                    others(gpu).is_some(),
                     lost.fold(0, u64::saturating_add),
                     gpu.id,
                 )
@@ -100,7 +119,7 @@ fn choose(
             ranked
                 .into_iter()
                 .take(seat.gpus as usize)
-                .map(|(_, _, gpu)| (seat.node, gpu)),
+                .map(|(.., gpu)| (seat.node, gpu)),
         );
     }
     Some(gpus)
@@ -112,31 +131,40 @@ pub(super) type Chosen = (Vec<Seat>, Vec<(NodeId, GpuId)>);
 /// The same on these seats, or on others where these are not to be had any more.
 pub(super) fn choose_anywhere(
     state: &State,
+    shelf: &Shelf,
     booking: &Booking,
     window: &Window,
     chosen: &BTreeSet<GpuId>,
+    had: &Had,
     at: Time,
 ) -> Option<Chosen> {
-    if let Some(gpus) = choose(state, booking, window, &window.seats, chosen, at) {
+    if let Some(gpus) = choose(state, booking, window, &window.seats, chosen, had, at) {
         return Some((window.seats.clone(), gpus));
     }
     let spec = &booking.spec;
-    let size = booking.size_of(window.of);
+    let size = booking.size_in(window);
     let take = size.take(vram_of(state, &spec.class));
     let mut rooms = rooms(state, booking.scope, &spec.class, spec.region.as_deref());
     // What it has itself, it has already: only rooms without a seat of its own are asked, the others are kept.
     let from = window.start.max(at);
     let own = |node: NodeId| window.seats.iter().any(|seat| seat.node == node);
-    let sound =
-        |seat: &&Seat| choose(state, booking, window, std::slice::from_ref(*seat), chosen, at).is_some();
+    let sound = |seat: &&Seat| {
+        choose(
+            state,
+            booking,
+            window,
+            std::slice::from_ref(*seat),
+            chosen,
+            had,
+            at,
+        )
+        .is_some()
+    };
     let sound: Vec<Seat> = window.seats.iter().filter(sound).cloned().collect();
     rooms.retain(|room| !own(room.node));
     let seats = match (size, take) {
         (Size::Gpus { spread: false, .. }, _) => {
-            state
-                .bookings
-                .shelf()
-                .seats(&rooms, &spec.class, take, from, window.end, &[])?
+            shelf.seats(&rooms, &spec.class, take, from, window.end, &[])?
         }
         _ => {
             let mut seats = sound.clone();
@@ -145,17 +173,13 @@ pub(super) fn choose_anywhere(
                     Size::Nodes { .. } => Take::Nodes(1),
                     _ => Take::Spread(broken.gpus),
                 };
-                let instead =
-                    state
-                        .bookings
-                        .shelf()
-                        .seats(&rooms, &broken.class, take, from, window.end, &[])?;
+                let instead = shelf.seats(&rooms, &broken.class, take, from, window.end, &[])?;
                 rooms.retain(|room| instead.iter().all(|seat| seat.node != room.node));
                 seats.extend(instead);
             }
             seats
         }
     };
-    let gpus = choose(state, booking, window, &seats, chosen, at)?;
+    let gpus = choose(state, booking, window, &seats, chosen, had, at)?;
     Some((seats, gpus))
 }

@@ -3,18 +3,19 @@
 //! The same for a quote as for the booking itself, so that what was shown is what is held. Every window has room, fits
 //! each booking quota above and every budget, or nothing is booked. Called by `decide/booking` and by whoever quotes.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
-
 use jiff::SignedDuration;
+use std::borrow::Cow;
 
-use super::allow::{allowed, fits_budgets, more};
+use super::allow::{allowed, fits_budgets};
 use super::alternative;
 use super::quota::fits_quotas;
-use super::record::{Booking, BookingSpec, Exception, Size, Window, WindowPhase, sum, window_at};
+use super::record::{Booking, BookingSpec, Exception, Size, Window, WindowPhase, window_at};
+use super::recurrence::Recurrence;
 use super::shelf::{Room, Seat, Shelf};
+use super::slot::Slot;
 use super::zone::{Wall, Zone};
 use crate::id::{BookingId, NodeId};
+use crate::ledger::tariff::booked_hourly;
 use crate::money::Micros;
 use crate::name;
 use crate::refusal::Refusal;
@@ -27,22 +28,31 @@ use crate::workload::spec::{MAX_GPUS, MAX_NODES};
 /// Windows of one booking that are held at once; what is beyond follows as these end.
 pub const MAX_WINDOWS: usize = 1000;
 const MIN_LENGTH_S: i64 = 60;
-const MAX_LENGTH_S: i64 = 366 * 86_400;
+pub const MAX_LENGTH_S: i64 = 366 * 86_400;
 /// A start this little in the past is now: people's clocks and ours differ.
-const PAST_MS: u64 = 60 * SECOND_MS;
+pub const PAST_MS: u64 = 60 * SECOND_MS;
 /// Nodes that are looked at before others.
 pub const MAX_LIKED: usize = 16;
-/// Occurrences looked at, of which windows are made.
-const LOOKED_AT: usize = 200_000;
 
 /// Windows for the occurrences of a booking within a stretch of time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     pub windows: Vec<Window>,
     /// Occurrences there is no room for.
-    pub missed: Vec<(Wall, Time, Time)>,
+    pub missed: Vec<Slot>,
     pub resolved: Time,
     pub more: bool,
+}
+
+impl Plan {
+    pub(super) fn until(until: Time) -> Plan {
+        Plan {
+            windows: Vec::new(),
+            missed: Vec::new(),
+            resolved: until,
+            more: false,
+        }
+    }
 }
 
 /// Somebody who wants windows.
@@ -57,8 +67,12 @@ pub struct Wanted<'a> {
     /// What is booked, without what is given up for it.
     pub shelf: &'a Shelf,
     pub liked: &'a [NodeId],
+    /// The booking as it was, where it is made anew.
+    pub known: Option<&'a Booking>,
     /// Windows it has already. Those that began are left alone; others stay where nothing of them is to be different.
     pub had: &'a [Window],
+    /// So many windows are made at most.
+    pub most: usize,
 }
 
 impl BookingSpec {
@@ -68,12 +82,17 @@ impl BookingSpec {
 
     /// Refuses what no fleet and no calendar could give.
     pub fn check(&self) -> Result<(), Refusal> {
+        self.check_beside(&Recurrence::once(self.recurrence.start))
+    }
+
+    /// The same of one that was known: dates that were left out already are nobody's wish, and are not counted again.
+    pub fn check_beside(&self, known: &Recurrence) -> Result<(), Refusal> {
         name::check(&self.name, "/name")?;
         name::check(&self.class, "/class")?;
         self.region
             .as_deref()
             .map_or(Ok(()), |region| name::check(region, "/region"))?;
-        self.recurrence.check()?;
+        self.recurrence.check_beside(known)?;
         check_size(self.size)?;
         check_length(self.recurrence.start, self.end)
     }
@@ -131,7 +150,7 @@ impl Exception {
 /// The nodes whose GPUs the scope could book, with how many there are.
 pub fn rooms(state: &State, scope: ScopeId, class: &str, region: Option<&str>) -> Vec<Room> {
     let tenant = state.tree.tenant_of(scope);
-    let up = |node: &&Node| node.status == NodeStatus::Up && node.labels.admit(tenant, region);
+    let up = |node: &&Node| node.status == NodeStatus::Up && node.admits(tenant, region);
     let nodes = state.fleet.nodes().filter(up);
     let rooms = nodes.filter_map(|node| {
         let mut room = Room {
@@ -160,6 +179,19 @@ pub fn vram_of(state: &State, class: &str) -> u64 {
     of_class.map(|gpu| gpu.facts.vram_mib).min().unwrap_or(0)
 }
 
+/// Refuses slices with more memory than a GPU of their class has. What nobody has is refused for want of room.
+pub fn fits_device(state: &State, class: &str, size: Size) -> Result<(), Refusal> {
+    let has_mib = vram_of(state, class);
+    match size {
+        Size::Slices { vram_mib, .. } if has_mib > 0 && vram_mib > has_mib => Err(Refusal::invalid(
+            "/size/vram_mib",
+            format!("a GPU of class {class} has {has_mib} MiB, and a slice of it no more"),
+        )
+        .hint("whole GPUs are booked by their number")),
+        _ => Ok(()),
+    }
+}
+
 impl<'a> Wanted<'a> {
     /// Windows for what happens from one moment to another.
     pub fn plan(&self, from: Time, until: Time) -> Plan {
@@ -170,14 +202,10 @@ impl<'a> Wanted<'a> {
             self.spec.region.as_deref(),
         );
         let vram_mib = vram_of(self.state, &self.spec.class);
-        let mut plan = Plan {
-            windows: Vec::new(),
-            missed: Vec::new(),
-            resolved: until,
-            more: false,
-        };
+        let mut plan = Plan::until(until);
         let mut liked = self.liked.to_vec();
-        for (of, start, end, size) in self.slots(from, &mut plan) {
+        for slot in self.slots(from, &mut plan) {
+            let Slot { of, start, end, size } = slot;
             let had = window_at(self.had, of, start).filter(|had| had.end == end);
             let seats = match had {
                 Some(had) => Some(had.seats.clone()),
@@ -186,7 +214,7 @@ impl<'a> Wanted<'a> {
                     .seats(&rooms, &self.spec.class, size.take(vram_mib), start, end, &liked),
             };
             let Some(seats) = seats else {
-                plan.missed.push((of, start, end));
+                plan.missed.push(slot);
                 continue;
             };
             // A series stays where it is as far as it can: files and images are there.
@@ -194,101 +222,38 @@ impl<'a> Wanted<'a> {
             liked.extend(seats.iter().map(|seat| seat.node));
             plan.windows.push(match had {
                 Some(had) => had.clone(),
-                None => self.window(of, start, end, size, seats, vram_mib),
+                None => self.window(slot, seats, vram_mib),
             });
         }
         plan.windows.sort_by_key(|window| window.start);
         plan
     }
 
-    /// When there is to be a window, and how large, but for those that began; how far that goes is noted in the plan.
-    fn slots(&self, from: Time, plan: &mut Plan) -> Vec<(Wall, Time, Time, Size)> {
-        let found = self
-            .spec
-            .recurrence
-            .occurrences(self.zone, plan.resolved, LOOKED_AT);
-        plan.more = found.cut;
-        let exceptions: BTreeMap<Wall, &Exception> = self
-            .exceptions
-            .iter()
-            .map(|exception| (exception.of, exception))
-            .collect();
-        let begun = self.had.iter().filter(|window| window.has_begun(self.at));
-        let begun: BTreeSet<Wall> = begun.map(|window| window.of).collect();
-        let mut slots = Vec::new();
-        let wanted = found.all.iter().filter(|occurrence| occurrence.at >= from);
-        for occurrence in wanted.filter(|occurrence| !begun.contains(&occurrence.wall)) {
-            if slots.len() >= MAX_WINDOWS {
-                (plan.resolved, plan.more) = (occurrence.at, true);
-                break;
-            }
-            let exception = exceptions.get(&occurrence.wall).copied();
-            let times = self.times(occurrence.wall, occurrence.at, exception);
-            slots.extend(times.map(|(start, end, size)| (occurrence.wall, start, end, size)));
-        }
-        slots
-    }
-
-    /// Of a booking's windows, those that stay as they are: nothing of them is to be different.
-    pub fn unchanged(&self, booking: &Booking) -> Vec<Window> {
-        let same_kind = (&booking.spec.class, &booking.spec.region) == (&self.spec.class, &self.spec.region);
-        if !same_kind {
-            let begun = booking.windows.iter().filter(|window| window.has_begun(self.at));
-            return begun.cloned().collect();
-        }
-        let (from, until) = self.reach();
-        let mut plan = Plan {
-            windows: Vec::new(),
-            missed: Vec::new(),
-            resolved: until,
-            more: false,
-        };
-        let slots = self.slots(from, &mut plan);
-        let slots: BTreeMap<Wall, (Time, Time, Size)> = slots
-            .into_iter()
-            .map(|(of, start, end, size)| (of, (start, end, size)))
-            .collect();
-        let stays = booking.windows.iter().filter(|window| {
-            let same = (window.start, window.end, booking.size_of(window.of));
-            window.has_begun(self.at) || slots.get(&window.of) == Some(&same)
-        });
-        stays.cloned().collect()
-    }
-
     /// From when on and until when windows are made of what is wanted now.
-    fn reach(&self) -> (Time, Time) {
+    pub(super) fn reach(&self) -> (Time, Time) {
         let from = Time(self.at.0.saturating_sub_unsigned(PAST_MS));
         (from, self.at.plus_ms(self.state.terms.horizon_ms()))
     }
 
-    fn times(&self, wall: Wall, at: Time, exception: Option<&Exception>) -> Option<(Time, Time, Size)> {
-        let (start, end, size) = match exception {
-            Some(exception) => (
-                self.zone.moment(exception.start.0)?,
-                exception.end.0,
-                exception.size,
-            ),
-            None => (at, wall.0.checked_add(self.spec.length()).ok()?, self.spec.size),
-        };
-        let end = self.zone.moment_or_later(end)?;
-        (start < end).then_some((start, end, size))
-    }
-
-    fn window(
-        &self,
-        of: Wall,
-        start: Time,
-        end: Time,
-        size: Size,
-        seats: Vec<Seat>,
-        vram_mib: u64,
-    ) -> Window {
-        let (hourly, gpu_milli) = price(self.state, &self.spec.class, size, &seats, vram_mib);
+    fn window(&self, slot: Slot, seats: Vec<Seat>, vram_mib: u64) -> Window {
+        let Slot { of, start, end, size } = slot;
+        let (listed, gpu_milli) = price(self.state, &self.spec.class, &seats, vram_mib);
+        let (books, tree) = (&self.state.books, &self.state.tree);
+        let hourly = booked_hourly(
+            books,
+            tree,
+            self.scope,
+            &self.spec.class,
+            gpu_milli,
+            listed,
+            self.at,
+        );
         Window {
             of,
             start,
             end,
             seats,
+            size: Some(size),
             hourly,
             gpu_milli,
             phase: WindowPhase::Booked,
@@ -300,11 +265,11 @@ impl<'a> Wanted<'a> {
 
     /// The same, all of it or nothing: from now on to the horizon.
     pub fn all(&self) -> Result<Plan, Refusal> {
-        let (state, spec) = (self.state, self.spec);
+        let state = self.state;
         let (from, horizon) = self.reach();
         let plan = self.plan(from, horizon);
-        if let Some((_, start, end)) = plan.missed.first() {
-            return Err(alternative::booked_out(self, &plan, *start, *end));
+        if let Some(slot) = plan.missed.first() {
+            return Err(alternative::booked_out(self, &plan, slot));
         }
         let Some(last) = plan.windows.last() else {
             return Err(self.nothing(from, horizon));
@@ -319,13 +284,19 @@ impl<'a> Wanted<'a> {
                 "a window ends before the next of its booking begins",
             ));
         }
-        spec.check()?;
         Ok(plan)
     }
 
     /// Why there is no window at all.
     fn nothing(&self, from: Time, horizon: Time) -> Refusal {
         let (zone, start) = (self.zone, self.spec.recurrence.start);
+        if self.had.iter().any(|window| window.has_begun(self.at)) {
+            return Refusal::invalid(
+                "/start",
+                "nothing would come of it beside the window that has begun",
+            )
+            .hint("that one can be extended, or cancelled for what is left of it");
+        }
         if self.spec.recurrence.rule.is_some() {
             return Refusal::invalid("/rule", "no window comes of it from now to the horizon").hint(format!(
                 "windows are held {} days ahead",
@@ -333,13 +304,7 @@ impl<'a> Wanted<'a> {
             ));
         }
         match zone.moment(start.0) {
-            None => Refusal::invalid(
-                "/start",
-                format!(
-                    "there is no {start} in {}: clocks are put forward over it",
-                    zone.name.name
-                ),
-            ),
+            None => no_such_time(start, zone),
             Some(at) if at < from => Refusal::invalid("/start", "the window would have begun in the past"),
             Some(at) if at >= horizon => beyond(self.state),
             Some(_) => Refusal::invalid("/except", "every date is left out"),
@@ -347,25 +312,25 @@ impl<'a> Wanted<'a> {
     }
 }
 
-fn beyond(state: &State) -> Refusal {
+pub(super) fn no_such_time(wall: Wall, zone: &Zone) -> Refusal {
+    Refusal::invalid(
+        "/start",
+        format!(
+            "there is no {wall} in {}: clocks are put forward over it",
+            zone.name.name
+        ),
+    )
+}
+
+pub(super) fn beyond(state: &State) -> Refusal {
     let days = state.terms.horizon_days;
     Refusal::invalid("/start", format!("windows are held at most {days} days ahead"))
 }
 
-fn price(state: &State, class: &str, size: Size, seats: &[Seat], of_class_mib: u64) -> (Micros, u64) {
+/// The price by the hour of what a window withholds from others, and the GPUs that is, in thousandths. Slices fill GPUs
+/// of their own, and those are withheld whole.
+fn price(state: &State, class: &str, seats: &[Seat], of_class_mib: u64) -> (Micros, u64) {
     let prices = &state.prices;
-    if let Size::Slices {
-        count,
-        compute_permille,
-        vram_mib,
-    } = size
-    {
-        let milli = u64::from(count) * u64::from(compute_permille);
-        return (
-            prices.hourly_of_gpus(class, milli, vram_mib.saturating_mul(count.into())),
-            milli,
-        );
-    }
     let mut hourly = Micros::ZERO;
     let mut milli = 0;
     for seat in seats {
@@ -390,21 +355,24 @@ pub fn quote(
     zone: &Zone,
     at: Time,
 ) -> Result<Booking, Refusal> {
-    quote_instead(state, scope, spec, zone, at, None, &[])
+    let booking = quote_instead(state, scope, spec, zone, at, &[])?;
+    fits_budgets(state, scope, &spec.class, booking.held(), at)?;
+    Ok(booking)
 }
 
-/// The same, with these windows of another booking given up for it.
+/// The same, with these windows of another booking of the scope given up for it; whether there is money is asked by
+/// whoever knows what is due for them.
 pub fn quote_instead(
     state: &State,
     scope: ScopeId,
     spec: &BookingSpec,
     zone: &Zone,
     at: Time,
-    of: Option<BookingId>,
     given_up: &[&Window],
 ) -> Result<Booking, Refusal> {
     spec.check()?;
     allowed(state, scope, &spec.class)?;
+    fits_device(state, &spec.class, spec.size)?;
     let shelf = shelf_without(state, given_up.iter().copied());
     // Where it has volumes, its jobs have to run.
     let volumes = state.volumes.of(scope).filter_map(|volume| volume.node);
@@ -418,13 +386,12 @@ pub fn quote_instead(
         at,
         shelf: &shelf,
         liked: &liked,
+        known: None,
         had: &[],
+        most: MAX_WINDOWS,
     };
     let plan = wanted.all()?;
-    fits_quotas(state, scope, &plan.windows, of)?;
-    let before = sum(given_up.iter().map(|window| window.cost()));
-    let after = sum(plan.windows.iter().map(Window::cost));
-    fits_budgets(state, scope, &spec.class, more(before, after), at)?;
+    fits_quotas(state, scope, &plan.windows, Some((scope, given_up)))?;
     Ok(Booking {
         id: BookingId(0),
         scope,

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use super::record::{Booking, Window};
 use super::timeline::Timeline;
-use crate::id::BookingId;
 use crate::meter::{Meter, Of, Resource};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
@@ -100,22 +99,26 @@ fn remove(line: &mut Timeline, window: &Window, of: &Of) {
     }
 }
 
-/// Refuses windows that pass a booking quota above, one booking not counted.
+/// Whether anything is limited there that windows count in: GPUs held at once, money or GPU time.
+pub(super) fn is_limited(scope: &Scope) -> bool {
+    !scope.budgets.is_empty() || limits(scope).next().is_some()
+}
+
+/// Refuses windows that pass a booking quota above, those that a scope gives up for them not counted.
 pub fn fits_quotas(
     state: &State,
     scope: ScopeId,
     windows: &[Window],
-    but: Option<BookingId>,
+    given_up: Option<(ScopeId, &[&Window])>,
 ) -> Result<(), Refusal> {
-    let but = but.and_then(|id| state.bookings.get(id));
     for above in state.tree.chain(scope) {
         for (of, limit) in limits(above) {
             let Some(line) = state.bookings.held().line(above.id, of) else {
                 continue;
             };
             let mut line = Cow::Borrowed(line);
-            let but = but.filter(|booking| state.tree.is_within(booking.scope, above.id));
-            for window in but.into_iter().flat_map(|booking| &booking.windows) {
+            let given_up = given_up.filter(|(of, _)| state.tree.is_within(*of, above.id));
+            for window in given_up.into_iter().flat_map(|(_, windows)| windows) {
                 remove(line.to_mut(), window, of);
             }
             let over = windows.iter().find_map(|window| {

@@ -125,6 +125,9 @@ pub struct Window {
     pub start: Time,
     pub end: Time,
     pub seats: Vec<Seat>,
+    /// How large it is; in journals from before, as large as its booking says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
     /// Its price by the hour, and the GPUs it is counted as, in thousandths.
     pub hourly: Micros,
     pub gpu_milli: u64,
@@ -224,6 +227,11 @@ impl Booking {
     pub fn size_of(&self, of: Wall) -> Size {
         let exception = self.exceptions.iter().find(|exception| exception.of == of);
         exception.map_or(self.spec.size, |exception| exception.size)
+    }
+
+    /// How large a window of it is, whatever became of the booking since it was made.
+    pub fn size_in(&self, window: &Window) -> Size {
+        window.size.unwrap_or_else(|| self.size_of(window.of))
     }
 
     pub fn counted_as(&self) -> [Of; 2] {

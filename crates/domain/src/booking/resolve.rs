@@ -3,10 +3,12 @@
 //! One booking at a time. Where there is no room at the new times, what was held stays held; a zone that is no more keeps
 //! its windows and gets no others. Deliberately absent: which edition there is; it arrives with the wish.
 
+use super::allow::fits_budgets_changed;
 use super::change::remade;
 use super::record::Booking;
 use super::zone::Zone;
 use crate::event::Event;
+use crate::money::Micros;
 use crate::state::State;
 use crate::tenancy::budget::Cost;
 use crate::time::Time;
@@ -62,7 +64,12 @@ fn read_by(state: &State, booking: &Booking, zone: &Zone, at: Time) -> (Booking,
     if begun {
         return (booking.clone(), None);
     }
-    match remade(state, booking, zone, at) {
+    let affordable = |after: Booking| {
+        let class = &*booking.spec.class;
+        let (before, held) = ((booking.held(), class), (after.held(), class));
+        fits_budgets_changed(state, booking.scope, before, held, Micros::ZERO, at).map(|()| after)
+    };
+    match remade(state, booking, zone, at).and_then(affordable) {
         Ok(after) => {
             let said = moved(booking, &after);
             (after, said)

@@ -8,18 +8,38 @@ use crate::state::State;
 use crate::tenancy::budget::Cost;
 use crate::time::Time;
 
-/// Settles a window: its price, and what of it was not had back.
-pub(super) fn close(booking: &Booking, window: &Window, why: CloseReason, at: Time) -> Vec<Event> {
+/// Settles a window: its price, and what of it was not had back; with the last its booking ends.
+pub(super) fn close(
+    booking: &Booking,
+    window: &Window,
+    why: CloseReason,
+    last: bool,
+    at: Time,
+) -> Vec<Event> {
     let lost_ms = match why {
         CloseReason::NotHad => window.length_ms(),
         _ => window.lost_until_ms(at),
     };
     let had = window.cost_of(window.length_ms() - lost_ms);
     let price = window.cost().money;
-    settled(booking, window, why, price, Micros(price.0 - had.money.0), had)
+    settled(
+        booking,
+        window,
+        why,
+        price,
+        Micros(price.0 - had.money.0),
+        had,
+        last,
+    )
 }
 
-pub(super) fn close_no_show(state: &State, booking: &Booking, window: &Window, at: Time) -> Vec<Event> {
+pub(super) fn close_no_show(
+    state: &State,
+    booking: &Booking,
+    window: &Window,
+    last: bool,
+    at: Time,
+) -> Vec<Event> {
     let so_far_ms = at.since_ms(window.start).saturating_sub(window.lost_ms);
     let had = window.cost_of(so_far_ms.min(window.length_ms()));
     let left = Micros(
@@ -35,7 +55,15 @@ pub(super) fn close_no_show(state: &State, booking: &Booking, window: &Window, a
         gpu_ms: had.gpu_ms,
         frames: 0,
     };
-    settled(booking, window, CloseReason::NoShow, price, Micros::ZERO, cost)
+    settled(
+        booking,
+        window,
+        CloseReason::NoShow,
+        price,
+        Micros::ZERO,
+        cost,
+        last,
+    )
 }
 
 fn settled(
@@ -45,6 +73,7 @@ fn settled(
     price: Micros,
     refund: Micros,
     cost: Cost,
+    last: bool,
 ) -> Vec<Event> {
     let posting = |from, to, amount: Micros| (amount.0 > 0).then_some(Posting { from, to, amount });
     let closed = Event::WindowClosed {
@@ -56,7 +85,6 @@ fn settled(
         charge: posting(booking.account, AccountId::Revenue, price),
         refund: posting(AccountId::Revenue, booking.account, refund),
     };
-    let last = booking.windows.len() == 1 && !booking.more;
     let ended = last.then(|| ended(booking, "its last window is over"));
     std::iter::once(closed).chain(ended).collect()
 }

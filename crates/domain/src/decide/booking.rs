@@ -2,12 +2,17 @@
 //!
 //! Whoever may submit a user's jobs may book for the user; for a larger scope it takes who manages bookings there.
 
+use std::collections::BTreeSet;
+
 use super::Case;
 use crate::actor::Actor;
 use crate::booking::advance::can_extend;
-use crate::booking::allow::{allowed, fits_budgets};
-use crate::booking::change::{Edit, Which, cut, due, fee, no_such_window, posting, remade};
-use crate::booking::plan::{quote, quote_instead};
+use crate::booking::allow::{allowed, fits_budgets, fits_budgets_changed, fits_budgets_moved};
+use crate::booking::change::{
+    Edit, Which, can_begin, cut, due, fee, has_edited, no_such_window, posting, remade,
+};
+use crate::booking::inside::{leave, paid_by};
+use crate::booking::plan::{MAX_LENGTH_S, fits_device, quote, quote_instead};
 use crate::booking::quota::fits_quotas;
 use crate::booking::record::{Booking, BookingSpec, Exception, Window, WindowPhase, sum};
 use crate::booking::terms::Terms;
@@ -116,7 +121,9 @@ impl Case<'_> {
         match edit {
             Edit::One(exception) => {
                 exception.check()?;
+                fits_device(self.state, &before.spec.class, exception.size)?;
                 self.waiting_window(before, exception.of)?;
+                can_begin(self.state, exception, zone, at)?;
                 after.exceptions.retain(|known| known.of != exception.of);
                 after.exceptions.push(exception.clone());
             }
@@ -146,22 +153,25 @@ impl Case<'_> {
         same_zone(before, zone)?;
         let Some(spec) = rest else {
             let after = remade(self.state, &after, zone, at)?;
+            if let Edit::One(exception) = edit {
+                has_edited(&after, exception)?;
+            }
             let due = fee(self.state, before, &after.windows, at);
+            fits_budgets_changed(
+                self.state,
+                before.scope,
+                (before.held(), &before.spec.class),
+                (after.held(), &after.spec.class),
+                due,
+                at,
+            )?;
             return self.changed(before, after, "edited", due);
         };
         // What is left of it gives up the windows from there on; what follows is a booking of its own.
         let from = spec.1;
         let (kept, given_up): (Vec<&Window>, Vec<&Window>) = before.windows.iter().partition(|w| w.of < from);
         self.fits_scope(before.scope)?;
-        let mut follows = quote_instead(
-            self.state,
-            before.scope,
-            spec.0,
-            zone,
-            at,
-            Some(before.id),
-            &given_up,
-        )?;
+        let mut follows = quote_instead(self.state, before.scope, spec.0, zone, at, &given_up)?;
         follows.id = BookingId(self.ids.take());
         follows.by = before.by;
         after.windows = kept.into_iter().cloned().collect();
@@ -169,6 +179,17 @@ impl Case<'_> {
         after.revision += 1;
         let others: Vec<Window> = after.windows.iter().chain(&follows.windows).cloned().collect();
         let due = fee(self.state, before, &others, at);
+        fits_budgets_changed(
+            self.state,
+            before.scope,
+            (
+                sum(given_up.iter().map(|window| window.cost())),
+                &before.spec.class,
+            ),
+            (follows.held(), &follows.spec.class),
+            due,
+            at,
+        )?;
         let mut events = self.changed(before, after, "what follows was edited", due)?;
         events.push(Event::BookingMade {
             booking: Box::new(follows),
@@ -222,7 +243,7 @@ impl Case<'_> {
         id: BookingId,
         of: Wall,
         more_s: u64,
-        zone: &Zone,
+        zone: Option<&Zone>,
     ) -> Result<Vec<Event>, Refusal> {
         let booking = self.may_for_booking(id)?;
         let window = booking.window(of).ok_or_else(no_such_window)?;
@@ -234,7 +255,14 @@ impl Case<'_> {
         }
         let at = self.command.at;
         let end = window.end.plus_ms(more_s * SECOND_MS);
-        if can_extend(self.state, booking, window, end, at) {
+        if end.since_ms(window.start) > MAX_LENGTH_S as u64 * SECOND_MS {
+            return Err(Refusal::invalid(
+                "/more_s",
+                "with so much more it would be longer than 366 days",
+            ));
+        }
+        let shelf = self.state.bookings.shelf();
+        if can_extend(self.state, shelf, booking, window, end, at) {
             if window.phase == WindowPhase::Booked {
                 return self.extend_waiting(booking, window, end, zone);
             }
@@ -255,6 +283,7 @@ impl Case<'_> {
             let middle = least + (most - least) / 2;
             match can_extend(
                 self.state,
+                shelf,
                 booking,
                 window,
                 window.end.plus_ms(middle * SECOND_MS),
@@ -281,19 +310,25 @@ impl Case<'_> {
         before: &Booking,
         window: &Window,
         end: Time,
-        zone: &Zone,
+        zone: Option<&Zone>,
     ) -> Result<Vec<Event>, Refusal> {
-        same_zone(before, zone)?;
+        zone.map_or(Ok(()), |zone| same_zone(before, zone))?;
         let mut after = before.clone();
         let known = after
             .exceptions
             .iter()
             .position(|exception| exception.of == window.of);
         let known = known.map(|index| after.exceptions.remove(index));
-        let wall = zone.wall(end).map(Wall).ok_or_else(no_such_window)?;
+        let begins = known.as_ref().map_or(window.of, |known| known.start);
+        // Where nobody knows the clocks any more, it is what they showed, and so much longer.
+        let wall = match zone {
+            Some(zone) => zone.wall(end).map(Wall),
+            None => begins.plus_s(i64::try_from(end.since_ms(window.start) / SECOND_MS).unwrap_or(i64::MAX)),
+        };
+        let wall = wall.ok_or_else(no_such_window)?;
         after.exceptions.push(Exception {
             of: window.of,
-            start: known.as_ref().map_or(window.of, |known| known.start),
+            start: begins,
             end: wall,
             size: known.map_or(before.spec.size, |known| known.size),
         });
@@ -320,31 +355,38 @@ impl Case<'_> {
         }
         let (state, at) = (self.state, self.command.at);
         allowed(state, to, &before.spec.class)?;
+        self.may_sit(before, to)?;
         let mut after = before.clone();
         after.scope = to;
         after.account = state.account_of(to);
         after.revision += 1;
-        fits_quotas(state, to, &after.windows, Some(id))?;
-        // What stays held above both is not held twice.
-        let within = state.tree.is_within(to, before.scope) || state.tree.is_within(before.scope, to);
-        let same = state.tree.tenant_of(to) == state.tree.tenant_of(before.scope);
-        if !(within && same) {
-            fits_budgets(
-                state,
-                to,
-                &before.spec.class,
-                sum(after.windows.iter().map(Window::cost)),
-                at,
-            )?;
-        }
+        let given_up: Vec<&Window> = before.windows.iter().collect();
+        fits_quotas(state, to, &after.windows, Some((before.scope, &given_up)))?;
+        let between = (before.scope, to);
+        fits_budgets_moved(state, between, &before.spec.class, before.held(), at)?;
         self.changed(before, after, "transferred", Micros::ZERO)
+    }
+
+    /// Whether jobs of a scope may go to the nodes that a booking's windows are on.
+    fn may_sit(&self, booking: &Booking, scope: ScopeId) -> Result<(), Refusal> {
+        let tenant = self.state.tree.tenant_of(scope);
+        let seats = booking.windows.iter().flat_map(|window| &window.seats);
+        let mut nodes = seats.filter_map(|seat| self.state.fleet.node(seat.node));
+        let Some(node) = nodes.find(|node| !node.admits(tenant, booking.spec.region.as_deref())) else {
+            return Ok(());
+        };
+        let (title, node) = (self.state.tree.title(scope), &node.name);
+        let sentence = format!("a window of it is on {node}, where no jobs of {title} may go");
+        Err(Refusal::new(Code::BookedOut, sentence)
+            .field("/to")
+            .hint(format!("cancel it, and book anew for {title}")))
     }
 
     pub(super) fn cancel_booking(
         &self,
         id: BookingId,
         which: Which,
-        zone: &Zone,
+        zone: Option<&Zone>,
     ) -> Result<Vec<Event>, Refusal> {
         let before = self.may_for_booking(id)?;
         let (state, at) = (self.state, self.command.at);
@@ -355,18 +397,18 @@ impl Case<'_> {
             Which::Rest(from) => window.of >= from,
             Which::All => true,
         };
-        if !matches!(which, Which::All) {
-            same_zone(before, zone)?;
-        }
         match which {
             Which::One(of) => {
                 before.window(of).ok_or_else(no_such_window)?;
                 after.spec.recurrence.except.push(of);
-                after.spec.recurrence.check()?;
+                after.exceptions.retain(|exception| exception.of != of);
             }
             Which::Rest(from) => {
                 before.window(from).ok_or_else(no_such_window)?;
+                let zone = zone.ok_or_else(|| no_such_zone(before))?;
+                same_zone(before, zone)?;
                 cut(&mut after.spec, from, zone);
+                after.exceptions.retain(|exception| exception.of < from);
                 after.more = false;
             }
             Which::All => after.more = false,
@@ -377,10 +419,16 @@ impl Case<'_> {
             .filter(|window| given_up(window))
             .map(|window| due(state, window, at));
         let cost = sum(dues);
+        // Nobody pays for what runs in a window that is no more.
+        let (mut events, mut told) = (Vec::new(), BTreeSet::new());
+        for window in before.windows.iter().filter(|window| given_up(window)) {
+            let inside = paid_by(state, before, window);
+            events.extend(leave(state, inside, at, false, &mut told, at));
+        }
         after.windows.retain(|window| !given_up(window));
         let charge = posting(before.account, cost.money);
         let why = "cancelled".into();
-        Ok(vec![match after.windows.is_empty() && !after.more {
+        events.push(match after.windows.is_empty() && !after.more {
             true => Event::BookingEnded {
                 booking: id,
                 scope: before.scope,
@@ -394,8 +442,17 @@ impl Case<'_> {
                 cost,
                 charge,
             },
-        }])
+        });
+        Ok(events)
     }
+}
+
+fn no_such_zone(booking: &Booking) -> Refusal {
+    let sentence = format!(
+        "there is no zone {} in the tz database any more",
+        booking.zone.name
+    );
+    Refusal::new(Code::WrongPhase, sentence).hint("its windows can be cancelled one by one, or all of them")
 }
 
 fn same_zone(booking: &Booking, zone: &Zone) -> Result<(), Refusal> {

@@ -5,18 +5,22 @@ use std::collections::BTreeMap;
 use super::Case;
 use crate::actor::Actor;
 use crate::event::Event;
-use crate::id::{GpuId, JobId, JoinTokenId, NodeId};
+use crate::id::{GpuId, JobId, JoinTokenId, NodeId, TenantId};
+use crate::market::check::{is_same_claim, is_to_be_asked};
 use crate::name;
 use crate::refusal::{Code, Refusal};
 use crate::schedule::fleet::{Inventory, Node, NodeStatus};
 use crate::schedule::label::Labels;
+use crate::state::JoinToken;
 use crate::tenancy::key::Digest;
 use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
-use crate::time::Time;
+use crate::time::{SECOND_MS, Time};
 use crate::workload::member::MemberEnd;
 
 const MAX_JOIN_TOKENS: usize = 10_000;
+/// Of one tenant, so that none uses up what others need.
+const MAX_TENANT_JOIN_TOKENS: usize = 100;
 
 impl Case<'_> {
     fn node(&self, id: NodeId) -> Result<&Node, Refusal> {
@@ -27,37 +31,61 @@ impl Case<'_> {
     pub(super) fn may_for_node(&self, id: NodeId) -> Result<&Node, Refusal> {
         match &self.command.by {
             Actor::Node(by) if *by != id => return Err(Refusal::not_found()),
-            Actor::User { .. } => self.may(Action::NodeManage, ScopeId::Platform)?,
+            Actor::User { .. } => self.may_manage_node(id)?,
             _ => {}
         }
         self.node(id)
     }
 
-    pub(super) fn create_join_token(&mut self, digest: Digest, expires: Time) -> Result<Vec<Event>, Refusal> {
-        self.may(Action::NodeManage, ScopeId::Platform)?;
+    /// The platform's people have a right over every node, a tenant's over those it brought. Who has neither is told the
+    /// same of any node, be there one or not.
+    fn may_manage_node(&self, id: NodeId) -> Result<(), Refusal> {
+        let owner = self.state.fleet.node(id).and_then(|node| node.owner);
+        if let Some(tenant) = owner
+            && self.may(Action::NodeManage, ScopeId::Tenant(tenant)).is_ok()
+        {
+            return Ok(());
+        }
+        self.may(Action::NodeManage, ScopeId::Platform)
+    }
+
+    pub(super) fn create_join_token(
+        &mut self,
+        digest: Digest,
+        expires: Time,
+        tenant: Option<TenantId>,
+    ) -> Result<Vec<Event>, Refusal> {
+        let scope = tenant.map_or(ScopeId::Platform, ScopeId::Tenant);
+        self.state.tree.find(scope)?;
+        self.may(Action::NodeManage, scope)?;
+        if let Some(suspended) = self.state.tree.suspended_above(scope) {
+            let title = self.state.tree.title(suspended.id);
+            return Err(Refusal::new(Code::Suspended, format!("{title} is suspended")));
+        }
         if expires <= self.command.at {
             return Err(Refusal::invalid(
                 "/expires",
                 "the token would have expired already",
             ));
         }
-        let live = self
-            .state
-            .join_tokens
-            .values()
-            .filter(|token| token.expires > self.command.at)
-            .count();
-        if live >= MAX_JOIN_TOKENS {
-            return Err(Refusal::new(
-                Code::WrongPhase,
-                format!("{MAX_JOIN_TOKENS} join tokens are unused already"),
-            )
-            .hint("let some expire"));
+        let tokens = self.state.join_tokens.values();
+        let live: Vec<_> = tokens.filter(|token| token.expires > self.command.at).collect();
+        let own = live.iter().filter(|token| token.tenant == tenant).count();
+        let most = match tenant {
+            Some(_) => MAX_TENANT_JOIN_TOKENS,
+            None => MAX_JOIN_TOKENS,
+        };
+        if own >= most {
+            return Err(
+                Refusal::new(Code::WrongPhase, format!("{most} join tokens are unused already"))
+                    .hint("let some expire"),
+            );
         }
         Ok(vec![Event::JoinTokenCreated {
             token: JoinTokenId(self.ids.take()),
             digest,
             expires,
+            tenant,
         }])
     }
 
@@ -72,7 +100,12 @@ impl Case<'_> {
             .join_tokens
             .iter()
             .find(|(_, known)| known.digest == token && known.expires > self.command.at);
-        let Some((&token, _)) = known else {
+        // Of a tenant that was closed since, a token is as good as none.
+        let known = known.filter(|(_, known)| {
+            let tenant = known.tenant.map(ScopeId::Tenant);
+            tenant.is_none_or(|tenant| self.state.tree.get(tenant).is_some())
+        });
+        let Some((&token, &JoinToken { tenant: owner, .. })) = known else {
             return Err(
                 Refusal::new(Code::BadJoinToken, "the join token is unknown, used or expired")
                     .hint("make a new one with `tenure node token`"),
@@ -97,6 +130,7 @@ impl Case<'_> {
             name: name.into(),
             key,
             token,
+            owner,
         }])
     }
 
@@ -141,15 +175,48 @@ impl Case<'_> {
                 .gpus
                 .iter()
                 .all(|facts| node.gpus.iter().any(|gpu| gpu.present && *gpu.facts == *facts));
-        Ok(if same {
-            vec![]
-        } else {
-            vec![Event::NodeInventoried {
-                node: id,
-                inventory: inventory.clone(),
-                gpus,
-            }]
-        })
+        if same {
+            return Ok(vec![]);
+        }
+        let asked = self.to_be_asked(node, inventory, &gpus);
+        let due = self
+            .command
+            .at
+            .plus_ms(self.state.market.terms.check_answer_s * SECOND_MS);
+        let questions = asked.into_iter().map(|gpu| Event::GpuCheckAsked {
+            node: id,
+            gpu,
+            number: fresh.take(),
+            due,
+        });
+        let questions: Vec<Event> = questions.collect();
+        let mut events = vec![Event::NodeInventoried {
+            node: id,
+            inventory: inventory.clone(),
+            gpus,
+        }];
+        events.extend(questions);
+        Ok(events)
+    }
+
+    /// GPUs that have to show what they are: those a tenant brought from when they are first seen, so that it may list
+    /// them at once, and any that were asked before and of which something else is said now.
+    fn to_be_asked(&self, node: &Node, inventory: &Inventory, gpus: &[GpuId]) -> Vec<GpuId> {
+        let (market, at) = (&self.state.market, self.command.at);
+        let each = inventory.gpus.iter().zip(gpus);
+        let asked = each.filter(|(facts, gpu)| {
+            let same = node
+                .gpu(**gpu)
+                .is_some_and(|known| is_same_claim(&known.facts, facts));
+            match market.gpu_check(**gpu) {
+                Some(check) if same => {
+                    node.owner.is_some() && check.passed.is_none() && is_to_be_asked(Some(check), at)
+                }
+                Some(_) => true,
+                None => node.owner.is_some(),
+            }
+        });
+        asked.map(|(_, gpu)| *gpu).collect()
     }
 
     /// The node's lease ran out: its work is given up and goes back to the queue.
@@ -182,7 +249,7 @@ impl Case<'_> {
     }
 
     pub(super) fn cordon_node(&self, id: NodeId) -> Result<Vec<Event>, Refusal> {
-        self.may(Action::NodeManage, ScopeId::Platform)?;
+        self.may_manage_node(id)?;
         let node = self.node(id)?;
         match node.status {
             NodeStatus::Cordoned => Ok(vec![]),
@@ -195,7 +262,7 @@ impl Case<'_> {
     }
 
     pub(super) fn uncordon_node(&self, id: NodeId) -> Result<Vec<Event>, Refusal> {
-        self.may(Action::NodeManage, ScopeId::Platform)?;
+        self.may_manage_node(id)?;
         Ok(if self.node(id)?.status == NodeStatus::Cordoned {
             vec![Event::NodeUncordoned { node: id }]
         } else {
@@ -225,6 +292,17 @@ impl Case<'_> {
                 return Err(Refusal::invalid("/dedicated", "there is no such tenant")
                     .hint("`tenure tenant list` shows them"));
             }
+        }
+        let owner = node.owner.map(ScopeId::Tenant);
+        let owner = owner.filter(|owner| self.state.tree.get(*owner).is_some());
+        if let Some(owner) = owner
+            && labels.dedicated != node.owner
+        {
+            let title = self.state.tree.title(owner);
+            return Err(Refusal::invalid(
+                "/dedicated",
+                format!("{title} brought this node, and it is nobody else's"),
+            ));
         }
         Ok(if node.labels == *labels {
             vec![]
@@ -266,7 +344,7 @@ impl Case<'_> {
     }
 
     pub(super) fn remove_node(&self, id: NodeId) -> Result<Vec<Event>, Refusal> {
-        self.may(Action::NodeManage, ScopeId::Platform)?;
+        self.may_manage_node(id)?;
         let node = self.node(id)?;
         if !node.allocations.is_empty() {
             return Err(Refusal::new(

@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use super::Case;
 use crate::actor::Actor;
-use crate::command::{Observation, Ran};
+use crate::command::Observation;
 use crate::event::{Charge, Event};
 use crate::id::{AllocationId, JobId, NodeId, UserId};
-use crate::ledger::account::{AccountId, Posting};
-use crate::money::Micros;
 use crate::refusal::{Code, Refusal};
 use crate::schedule::admit::{refuse_for_ever, refuse_too_dear};
 use crate::schedule::allocation::Allocation;
@@ -16,21 +14,16 @@ use crate::schedule::evict;
 use crate::schedule::order::aged::ahead_of;
 use crate::schedule::pass::{self, Ask};
 use crate::schedule::place::refuse_beyond_fleet;
-use crate::schedule::relieve::relieve;
 use crate::schedule::volume::VolumeNeeds;
-use crate::tenancy::budget::Cost;
 use crate::tenancy::role::Action;
 use crate::tenancy::scope::ScopeId;
+use crate::time::Time;
 use crate::workload::derive::Derivation;
 use crate::workload::job::{Job, Outcome, Phase, StopReason};
 use crate::workload::learnt::signature;
 use crate::workload::member::MemberEnd;
 use crate::workload::spec::{Demand, JobSpec};
 use crate::workload::task::{Tasks, cut};
-use crate::workload::usage::Usage;
-
-/// How far a node's clock may run ahead before a reported run time is not believed.
-const CLOCK_SLACK_MS: u64 = 10_000;
 
 impl Case<'_> {
     pub(super) fn submit(
@@ -254,6 +247,15 @@ impl Case<'_> {
         Ok((allocation, self.state.job(allocation.job)?))
     }
 
+    /// Of a gang, whichever member says so says it for all.
+    fn saved(&self, allocation: &Allocation, job: &Job, ago_ms: u64) -> Vec<Event> {
+        let saved = Time(self.command.at.0.saturating_sub_unsigned(ago_ms)).max(allocation.placed);
+        let news = job.phase == Phase::Running && job.saved.is_none_or(|known| saved > known);
+        news.then_some(Event::JobSaved { job: job.id, saved })
+            .into_iter()
+            .collect()
+    }
+
     pub(super) fn observe(
         &mut self,
         node: NodeId,
@@ -267,6 +269,7 @@ impl Case<'_> {
             Observation::Running => Ok(self.running(allocation, job)),
             Observation::Paused { ran_ms, usage } => Ok(self.paused(allocation, job, *ran_ms, *usage)),
             Observation::Kept { why } => Ok(self.kept(allocation, job, why)),
+            Observation::Saved { ago_ms } => Ok(self.saved(allocation, job, *ago_ms)),
             Observation::NotStarted { why } => {
                 let why = sentence(why);
                 Ok(self.ended(job, &[(allocation, MemberEnd::NotStarted { why })]))
@@ -283,109 +286,29 @@ impl Case<'_> {
                 usage,
             } => {
                 let charge = self.charge(allocation, job, ran_ms, usage);
-                let metered = charge.map(|charge| Event::UsageMetered {
-                    node,
-                    charges: vec![charge],
-                });
+                let metered = |charge: Option<Charge>| {
+                    charge.map(|charge| Event::UsageMetered {
+                        node,
+                        charges: vec![charge],
+                    })
+                };
                 let end = MemberEnd::Exited {
                     exit_code,
                     signal,
                     by,
                 };
-                let ended = match self.grown(allocation, job, &end, metered.as_ref()) {
+                let ended = match self.grown(allocation, job, &end, metered(charge.clone()).as_ref()) {
                     Some(grown) => vec![grown],
                     None => self.ended(job, &[(allocation, end)]),
                 };
+                let outcome = ended.iter().find_map(|event| match event {
+                    Event::JobEnded { job: ended, outcome } if *ended == job.id => Some(outcome),
+                    _ => None,
+                });
+                let metered = metered(self.rater().with_ends(allocation, job, charge, outcome));
                 Ok(metered.into_iter().chain(ended).collect())
             }
         }
-    }
-
-    pub(super) fn meter(&mut self, node: NodeId, ran: &[Ran]) -> Result<Vec<Event>, Refusal> {
-        let mut charges: Vec<Charge> = Vec::new();
-        for &Ran {
-            allocation: id,
-            ran_ms,
-            usage,
-        } in ran
-        {
-            // A late report of an allocation that ended has been settled already.
-            let Ok((allocation, job)) = self.allocation_on(node, id) else {
-                continue;
-            };
-            if charges.iter().any(|charge| charge.allocation == id) {
-                continue;
-            }
-            // Members share a hold, and what one takes of it here the next has not.
-            let mut taken = Cost::default();
-            for charge in charges.iter().filter(|charge| charge.job == job.id) {
-                taken.money.0 += charge.cost.money.0;
-                taken.gpu_ms += charge.cost.gpu_ms;
-            }
-            let charge = self.charge_beside(allocation, job, ran_ms, usage, taken);
-            charges.extend(charge);
-        }
-        if charges.is_empty() {
-            return Ok(vec![]);
-        }
-        let moves = relieve(self.state, &charges, self.command.at);
-        let mut events = vec![Event::UsageMetered { node, charges }];
-        events.extend(moves);
-        Ok(events)
-    }
-
-    /// The charge for run time up to `ran_ms`; none for what was charged before. A node cannot bill for more
-    /// time than has passed since it was given the work, nor say that devices worked for longer.
-    pub(super) fn charge(
-        &self,
-        allocation: &Allocation,
-        job: &Job,
-        ran_ms: u64,
-        usage: Option<Usage>,
-    ) -> Option<Charge> {
-        self.charge_beside(allocation, job, ran_ms, usage, Cost::default())
-    }
-
-    /// The same where `taken` of the hold is being charged already.
-    fn charge_beside(
-        &self,
-        allocation: &Allocation,
-        job: &Job,
-        ran_ms: u64,
-        usage: Option<Usage>,
-        taken: Cost,
-    ) -> Option<Charge> {
-        let possible_ms = self.command.at.since_ms(allocation.placed) + CLOCK_SLACK_MS;
-        let to_ms = ran_ms.min(possible_ms);
-        let hold = &job.admission.as_ref()?.hold;
-        if to_ms <= allocation.metered_ms {
-            return None;
-        }
-        let step = hold.charge(allocation.metered_ms, to_ms);
-        let cost = Cost {
-            money: Micros(step.money.0.min(hold.left.money.0 - taken.money.0)),
-            gpu_ms: step.gpu_ms.min(hold.left.gpu_ms - taken.gpu_ms),
-            frames: 0,
-        };
-        let posting = Posting {
-            from: hold.account,
-            to: AccountId::Revenue,
-            amount: cost.money,
-        };
-        let used = usage.filter(|_| !allocation.slices.is_empty()).map(|usage| {
-            usage
-                .within(to_ms, &allocation.slices)
-                .since(&allocation.used.unwrap_or_default())
-        });
-        Some(Charge {
-            allocation: allocation.id,
-            job: job.id,
-            from_ms: allocation.metered_ms,
-            to_ms,
-            cost,
-            posting,
-            used,
-        })
     }
 }
 

@@ -12,6 +12,7 @@ use crate::refusal::{Code, Refusal};
 use crate::tenancy::scope::ScopeId;
 use crate::time::Time;
 use crate::workload::job::{Job, Outcome, PauseReason, Phase, StopReason};
+use crate::workload::roster::Roster;
 use crate::workload::spec::JobSpec;
 use crate::workload::task::cut::MAX_PARALLEL;
 use crate::workload::task::pieces::{Again, Pieces};
@@ -283,7 +284,7 @@ impl Family {
         }
     }
 
-    pub(super) fn of(parent: &Job, jobs: &BTreeMap<JobId, Job>) -> Family {
+    pub(super) fn of(parent: &Job, jobs: &Roster) -> Family {
         let tasks = parent.tasks.as_deref().expect("INVARIANT: a parent has tasks");
         let mut family = Family::new(tasks.clone());
         let waiting = tasks.jobs(jobs).filter(|task| task.phase == Phase::Queued);
@@ -295,7 +296,7 @@ impl Family {
         family
     }
 
-    fn living<'a>(&self, jobs: &'a BTreeMap<JobId, Job>) -> impl Iterator<Item = &'a Job> + use<'a> {
+    fn living<'a>(&self, jobs: &'a Roster) -> impl Iterator<Item = &'a Job> + use<'a> {
         let ids: Vec<JobId> = self.tasks.living.values().copied().collect();
         ids.into_iter().filter_map(|id| jobs.get(&id))
     }

@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::id::TenantId;
+use super::rate::UNIT;
+use crate::id::{SubscriberId, TenantId};
 use crate::money::Micros;
 
 /// Who owes or is owed.
@@ -18,6 +19,18 @@ pub enum AccountId {
     Revenue,
     /// Jobs of the platform's own staff.
     Internal,
+    /// Paid for leases that have not ended; never below zero.
+    Escrow,
+    /// What a subscriber owes its tenant (negative) or has paid ahead (positive).
+    Subscriber(SubscriberId),
+    /// What a tenant earned from its subscribers.
+    Resale(TenantId),
+    /// The platform's part of what tenants ask of their subscribers.
+    Fee,
+    /// Credits, refunds and corrections: what was given, or taken back.
+    Adjustment,
+    /// Money that came from outside, where an invoice was paid.
+    Outside,
 }
 
 impl fmt::Display for AccountId {
@@ -26,6 +39,12 @@ impl fmt::Display for AccountId {
             AccountId::Tenant(tenant) => tenant.fmt(f),
             AccountId::Revenue => f.write_str("revenue"),
             AccountId::Internal => f.write_str("internal"),
+            AccountId::Escrow => f.write_str("escrow"),
+            AccountId::Subscriber(subscriber) => subscriber.fmt(f),
+            AccountId::Resale(tenant) => write!(f, "resale:{tenant}"),
+            AccountId::Fee => f.write_str("fee"),
+            AccountId::Adjustment => f.write_str("adjustment"),
+            AccountId::Outside => f.write_str("outside"),
         }
     }
 }
@@ -36,17 +55,32 @@ impl FromStr for AccountId {
         match text {
             "revenue" => Ok(AccountId::Revenue),
             "internal" => Ok(AccountId::Internal),
-            _ => text
-                .parse()
-                .map(AccountId::Tenant)
-                .map_err(|_| "not an account".into()),
+            "escrow" => Ok(AccountId::Escrow),
+            "fee" => Ok(AccountId::Fee),
+            "adjustment" => Ok(AccountId::Adjustment),
+            "outside" => Ok(AccountId::Outside),
+            _ => named(text).ok_or_else(|| "not an account".into()),
         }
     }
 }
 
+fn named(text: &str) -> Option<AccountId> {
+    if let Some(tenant) = text.strip_prefix("resale:") {
+        return tenant.parse().ok().map(AccountId::Resale);
+    }
+    let tenant = text.parse().ok().map(AccountId::Tenant);
+    tenant.or_else(|| text.parse().ok().map(AccountId::Subscriber))
+}
+
 impl Serialize for AccountId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match self {
+            AccountId::Tenant(tenant) => tenant.serialize(serializer),
+            AccountId::Subscriber(subscriber) => subscriber.serialize(serializer),
+            AccountId::Revenue => serializer.serialize_str("revenue"),
+            AccountId::Fee => serializer.serialize_str("fee"),
+            _ => serializer.collect_str(self),
+        }
     }
 }
 
@@ -70,6 +104,21 @@ pub struct Posting {
 pub struct Balance {
     pub posted: Micros,
     pub held: Micros,
+    /// Parts of micros that ended allocations left over, in units of `rate::UNIT`; collected with the next charge, so
+    /// that nothing is gained by many short jobs.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub crumbs: u64,
+}
+
+fn is_nothing(crumbs: &u64) -> bool {
+    *crumbs == 0
+}
+
+impl Balance {
+    /// Whole micros among its crumbs.
+    pub fn swept(&self) -> Micros {
+        Micros((i128::from(self.crumbs) / UNIT) as i64)
+    }
 }
 
 /// All accounts of the platform.
@@ -95,6 +144,21 @@ impl Accounts {
         // INVARIANT: the two sides change by the same amount, so the sum over all accounts stays zero.
         self.0.entry(posting.from).or_default().posted.0 -= posting.amount.0;
         self.0.entry(posting.to).or_default().posted.0 += posting.amount.0;
+    }
+
+    pub(crate) fn leave_crumb(&mut self, id: AccountId, crumb: u64) {
+        if crumb > 0 {
+            let balance = self.0.entry(id).or_default();
+            balance.crumbs = balance.crumbs.saturating_add(crumb);
+        }
+    }
+
+    pub(crate) fn sweep(&mut self, id: AccountId, swept: Micros) {
+        let balance = self.0.entry(id).or_default();
+        let units = i128::from(swept.0) * UNIT;
+        let left = i128::from(balance.crumbs) - units;
+        // INVARIANT: no more is swept up than lies there.
+        balance.crumbs = u64::try_from(left).expect("INVARIANT: swept was left");
     }
 
     pub(crate) fn hold(&mut self, id: AccountId, amount: Micros) {

@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 use crate::workload::spec::Demand;
 
 /// The largest price anybody may set: a billion an hour.
-const MAX_PRICE_MICROS: i64 = 1_000_000_000_000_000;
+pub(super) const MAX_PRICE_MICROS: i64 = 1_000_000_000_000_000;
 
 /// Hourly prices in micros of the platform's currency.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
@@ -21,6 +21,15 @@ pub struct ClassPrice {
     /// For each GiB of VRAM on top.
     #[serde(default)]
     pub vram_gib_hour_micros: i64,
+}
+
+impl ClassPrice {
+    /// What so many thousandths of such GPUs cost by the hour, with this much VRAM in all.
+    pub(super) fn hourly(&self, gpu_milli: u64, vram_mib: u64) -> Micros {
+        let compute = Micros(self.gpu_hour_micros).times_milli(gpu_milli);
+        let vram = Micros(self.vram_gib_hour_micros).times_milli(vram_mib.saturating_mul(1000) / 1024);
+        Micros(compute.0.saturating_add(vram.0))
+    }
 }
 
 /// The price list.
@@ -87,10 +96,7 @@ impl Prices {
 
     /// What so many thousandths of GPUs of a class cost by the hour, with this much VRAM in all.
     pub fn hourly_of_gpus(&self, class: &str, gpu_milli: u64, vram_mib: u64) -> Micros {
-        let price = self.of_class(class);
-        let compute = Micros(price.gpu_hour_micros).times_milli(gpu_milli);
-        let vram = Micros(price.vram_gib_hour_micros).times_milli(vram_mib.saturating_mul(1000) / 1024);
-        Micros(compute.0.saturating_add(vram.0))
+        self.of_class(class).hourly(gpu_milli, vram_mib)
     }
 
     /// What a demand costs by the hour on GPUs of this class, with this much VRAM in all. Members cost the same, and

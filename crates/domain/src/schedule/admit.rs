@@ -7,8 +7,9 @@ use super::order::lend;
 use super::pass::Ask;
 use super::place::{Place, given};
 use crate::event::{Charge, Event};
-use crate::id::JobId;
+use crate::id::{BookingId, JobId};
 use crate::ledger::hold::Hold;
+use crate::ledger::tariff;
 use crate::meter::{Amounts, Exceeded, Meter, Of};
 use crate::money::Micros;
 use crate::refusal::{Code, Refusal};
@@ -16,6 +17,7 @@ use crate::state::State;
 use crate::tenancy::budget::{self, Cost, OverBudget};
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::{Period, SECOND_MS, Time};
+use crate::workload::Workload;
 use crate::workload::job::{Admission, Job};
 use crate::workload::spec::{JobSpec, Kind};
 
@@ -24,7 +26,7 @@ pub fn refuse_for_ever(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) 
     let vram_mib = spec.demand.vram_total_mib();
     let amounts = spec.amounts(spec.demand.class.as_deref(), vram_mib);
     for scope in state.tree.chain(owner) {
-        if let Some(exceeded) = scope.quota.first_exceeded(&Default::default(), &amounts) {
+        if let Some(exceeded) = scope.limits().first_exceeded(&Default::default(), &amounts) {
             return Err(exceeds_quota(state, scope, &exceeded));
         }
     }
@@ -35,8 +37,9 @@ pub fn refuse_for_ever(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) 
         state,
         owner,
         spec,
-        cheapest_class(state, spec).as_deref(),
+        cheapest_class(state, owner, spec, at).as_deref(),
         vram_mib,
+        at,
     );
     countable(state, &admission, at)?;
     match first_over_budget(state, owner, &admission, at) {
@@ -72,7 +75,7 @@ fn allowed(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<(), Refusal>
 
 fn fits_quotas(state: &State, owner: ScopeId, amounts: &Amounts) -> Result<(), Refusal> {
     for scope in state.tree.chain(owner) {
-        if let Some(exceeded) = scope.quota.first_exceeded(&scope.used, amounts) {
+        if let Some(exceeded) = scope.limits().first_exceeded(&scope.used, amounts) {
             return Err(quota_in_use(state, scope, &exceeded));
         }
     }
@@ -89,7 +92,7 @@ pub fn admit(
     at: Time,
 ) -> Result<Admission, Refusal> {
     allowed(state, owner, spec)?;
-    let admission = admission(state, owner, spec, class, vram_mib);
+    let admission = admission(state, owner, spec, class, vram_mib, at);
     // Where it gets what it named, the same is counted; else what it named is asked first.
     let asked = (spec.demand.class.as_deref(), spec.demand.vram_total_mib());
     if asked != (class, vram_mib) {
@@ -107,7 +110,12 @@ pub(super) fn admit_within_limits(
     vram_mib: u64,
     at: Time,
 ) -> Result<Admission, Refusal> {
-    admitted(state, owner, admission(state, owner, spec, class, vram_mib), at)
+    admitted(
+        state,
+        owner,
+        admission(state, owner, spec, class, vram_mib, at),
+        at,
+    )
 }
 
 fn admitted(state: &State, owner: ScopeId, admission: Admission, at: Time) -> Result<Admission, Refusal> {
@@ -158,7 +166,10 @@ fn of_tasks(state: &State, parent: &Job) -> Admission {
             class: spec.demand.class.as_deref().map(Into::into),
             sku: spec.sku.as_deref().map(Into::into),
             kind: (spec.kind != Kind::Batch).then_some(spec.kind),
+            clauses: None,
+            resale: None,
         },
+        booking: None,
     }
 }
 
@@ -170,12 +181,20 @@ pub fn refuse_too_dear(
     run_ms: u64,
     at: Time,
 ) -> Result<(), Refusal> {
-    let class = cheapest_class(state, spec);
-    let mut admission = admission(state, owner, spec, class.as_deref(), spec.demand.vram_total_mib());
+    let class = cheapest_class(state, owner, spec, at);
+    let mut admission = admission(
+        state,
+        owner,
+        spec,
+        class.as_deref(),
+        spec.demand.vram_total_mib(),
+        at,
+    );
     admission.hold.left = Cost {
         frames: spec.frames(),
-        ..admission.hold.cost_of_all(run_ms)
+        ..admission.hold.most_of_all(run_ms)
     };
+    set_aside_ends(&mut admission.hold, spec, run_ms);
     match first_over_budget(state, owner, &admission, at) {
         Some((scope, over)) if over.for_this_period => Err(exceeds_budget(state, scope, &over, &admission)),
         _ => Ok(()),
@@ -192,7 +211,7 @@ pub(super) fn admit_booked(
     at: Time,
 ) -> Result<Admission, Refusal> {
     allowed(state, owner, spec)?;
-    let admission = admission(state, owner, spec, class, vram_mib);
+    let admission = admission(state, owner, spec, class, vram_mib, at);
     fits_quotas(state, owner, &admission.amounts)?;
     countable(state, &admission, at)?;
     match first_over_budget(state, owner, &admission, at) {
@@ -220,7 +239,7 @@ pub(super) fn admit_without(
     let (given, vram_mib) = given(places, ask.spec);
     let class = places.first().and_then(|place| place.class.as_deref());
     allowed(state, ask.owner, &given)?;
-    let admission = admission(state, ask.owner, &given, class, vram_mib);
+    let admission = admission(state, ask.owner, &given, class, vram_mib, at);
     let used = |scope: &Scope| {
         let mut used = calendar::used(state, scope, ask.job);
         for job in gone.iter().filter(|job| calendar::is_above(state, scope.id, job)) {
@@ -231,7 +250,7 @@ pub(super) fn admit_without(
         used
     };
     for scope in state.tree.chain(ask.owner) {
-        if let Some(exceeded) = scope.quota.first_exceeded(&used(scope), &admission.amounts) {
+        if let Some(exceeded) = scope.limits().first_exceeded(&used(scope), &admission.amounts) {
             return Err(quota_in_use(state, scope, &exceeded));
         }
     }
@@ -259,13 +278,17 @@ pub fn resized(
     let owner = ScopeId::User(job.owner);
     let before = job.admission.as_ref().expect("INVARIANT: what runs is admitted");
     let vram_mib = slices.iter().map(|slice| slice.vram_mib).sum();
-    let mut after = admission(state, owner, spec, before.hold.class.as_deref(), vram_mib);
+    let spec = attach::resized(state, job, spec, slices)?;
+    let mut after = admission(state, owner, &spec, before.hold.class.as_deref(), vram_mib, at);
     let metered_ms = charge.map_or(metered_ms, |charge| charge.to_ms);
     let frames = before.hold.left.frames;
     after.hold.left = Cost {
         frames,
-        ..after.hold.charge(metered_ms, most_ms(spec).max(metered_ms))
+        ..after
+            .hold
+            .most_between(metered_ms, most_ms(&spec).max(metered_ms))
     };
+    set_aside_ends(&mut after.hold, &spec, most_ms(&spec).saturating_sub(metered_ms));
     let or_less = |refusal: Refusal| refusal.hint("ask for less, or have the limit raised");
     fits_quotas(state, owner, &after.amounts.beyond(&before.amounts)).map_err(or_less)?;
     let more_milli = after.hold.gpu_milli.saturating_sub(before.hold.gpu_milli);
@@ -277,11 +300,40 @@ pub fn resized(
         gpu_ms: (after.hold.left.gpu_ms + charged.gpu_ms).saturating_sub(before.hold.left.gpu_ms),
         frames: 0,
     };
+    let had = before.hold.resale.as_deref().map_or(0, |resale| resale.left.0);
+    let resold = charge.and_then(|charge| charge.resale.as_deref());
+    let resold = resold.map_or(0, |resold| resold.posting.amount.0);
+    if let Some(resale) = more.hold.resale.as_deref_mut() {
+        resale.left = Micros((resale.left.0 + resold - had).max(0));
+    }
     countable(state, &more, at)?;
     match first_over_budget(state, owner, &more, at) {
         None => Ok(after),
         Some((scope, over)) => Err(or_less(budget_held(state, scope, &over, &more))),
     }
+}
+
+/// A job that a booking pays for from now on, whose members have all run for `metered_ms`; none if it is not admitted.
+pub(crate) fn booked_from(
+    state: &State,
+    job: &Job,
+    booking: BookingId,
+    vram_mib: u64,
+    metered_ms: u64,
+    at: Time,
+) -> Option<Admission> {
+    let before = job.admission.as_ref()?;
+    let spec = attach::booked(&job.spec, booking);
+    let class = before.hold.class.as_deref();
+    let mut after = admission(state, ScopeId::User(job.owner), &spec, class, vram_mib, at);
+    let most_ms = most_ms(&job.spec).max(metered_ms);
+    after.hold.left = Cost {
+        frames: before.hold.left.frames,
+        ..after.hold.most_between(metered_ms, most_ms)
+    };
+    set_aside_ends(&mut after.hold, &spec, most_ms - metered_ms);
+    after.amounts = before.amounts.clone();
+    Some(after)
 }
 
 /// Admits a paused job for the rest of its time, in the size it has.
@@ -294,13 +346,20 @@ pub fn resumed(
 ) -> Result<Admission, Refusal> {
     let owner = ScopeId::User(job.owner);
     let vram_mib = allocation.slices.iter().map(|slice| slice.vram_mib).sum();
-    let spec = attach::spec_at(state, &job.spec, allocation);
-    let mut admission = admission(state, owner, &spec, Some(class), vram_mib);
+    let spec = attach::spec_at(state, job, allocation)?;
+    let mut admission = admission(state, owner, &spec, Some(class), vram_mib, at);
     let ran_ms = allocation.metered_ms;
     admission.hold.left = Cost {
         frames: job.spec.frames(),
-        ..admission.hold.charge(ran_ms, most_ms(&job.spec).max(ran_ms))
+        ..admission
+            .hold
+            .most_between(ran_ms, most_ms(&job.spec).max(ran_ms))
     };
+    set_aside_ends(
+        &mut admission.hold,
+        &spec,
+        most_ms(&job.spec).saturating_sub(ran_ms),
+    );
     admitted(state, owner, admission, at)
 }
 
@@ -338,29 +397,54 @@ fn countable(state: &State, admission: &Admission, at: Time) -> Result<(), Refus
     .hint("ask for a shorter run time or less"))
 }
 
-fn admission(state: &State, owner: ScopeId, spec: &JobSpec, class: Option<&str>, vram_mib: u64) -> Admission {
+fn admission(
+    state: &State,
+    owner: ScopeId,
+    spec: &JobSpec,
+    class: Option<&str>,
+    vram_mib: u64,
+    at: Time,
+) -> Admission {
     // In a booked window the booking pays for the GPUs, used or not.
     let booked = spec.booking.is_some();
-    let hourly = state
-        .prices
-        .hourly(&spec.demand, class.filter(|_| !booked), vram_mib);
+    let ask = tariff::Ask::of(spec, class, vram_mib);
+    let (own, resale) = tariff::tariffs(&state.prices, &state.books, &state.tree, owner, &ask, at);
     let mut hold = Hold {
         account: state.account_of(owner),
         left: Default::default(),
-        hourly,
+        hourly: own.hourly,
         gpu_milli: if booked { 0 } else { spec.demand.gpu_milli() },
         members: spec.demand.nodes,
         class: class.map(Into::into),
         sku: spec.sku.as_deref().map(Into::into),
         kind: (spec.kind != Kind::Batch).then_some(spec.kind),
+        clauses: (!own.clauses.is_plain()).then(|| Box::new(own.clauses)),
+        resale: resale.map(Box::new),
     };
+    let most = hold.most_of_all(most_ms(spec));
     hold.left = Cost {
         frames: spec.frames(),
-        ..hold.cost_of_all(most_ms(spec))
+        ..most
     };
+    set_aside_ends(&mut hold, spec, most_ms(spec));
     Admission {
         amounts: spec.amounts(class, vram_mib),
         hold,
+        booking: spec.booking,
+    }
+}
+
+/// What may be due at the job's end, frames and a minimum, is set aside with its time.
+fn set_aside_ends(hold: &mut Hold, spec: &JobSpec, ms: u64) {
+    let frames = spec.workload.as_deref().map_or(0, Workload::frames);
+    if let Some(clauses) = &hold.clauses {
+        let due = clauses.due_at_end(hold.left.money, frames);
+        hold.left.money.0 = hold.left.money.0.saturating_add(due.0);
+    }
+    let most = hold.most_resold(ms);
+    if let (Some(resale), Some(most)) = (hold.resale.as_deref_mut(), most) {
+        let due = resale.clauses.due_at_end(most, frames);
+        resale.left = Micros(most.0.saturating_add(due.0));
     }
 }
 
@@ -376,13 +460,13 @@ fn first_over_budget<'a>(
         .chain(owner)
         .filter(|scope| !scope.budgets.is_empty())
         .find_map(|scope| {
-            budget::first_exceeded(&scope.budgets, &scope.spending, &ofs, hold.left, at)
+            budget::first_exceeded(&scope.budgets, &scope.spending, &ofs, hold.left_at(scope.id), at)
                 .map(|over| (scope, over))
         })
 }
 
 /// The class on which the job would cost least, among those it accepts.
-fn cheapest_class(state: &State, spec: &JobSpec) -> Option<Box<str>> {
+fn cheapest_class(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) -> Option<Box<str>> {
     if spec.demand.gpus == 0 {
         return None;
     }
@@ -392,9 +476,8 @@ fn cheapest_class(state: &State, spec: &JobSpec) -> Option<Box<str>> {
     let index = state.fleet.index();
     let classes = index.classes().keys();
     let cheapest = classes.min_by_key(|class| {
-        state
-            .prices
-            .hourly(&spec.demand, Some(class), spec.demand.vram_total_mib())
+        let ask = tariff::Ask::of(spec, Some(class), spec.demand.vram_total_mib());
+        tariff::own_hourly(&state.prices, &state.books, &state.tree, owner, &ask, at)
     });
     cheapest.cloned()
 }
@@ -452,14 +535,14 @@ fn quota_in_use(state: &State, scope: &Scope, over: &Exceeded) -> Refusal {
         .hint(format!("it starts when {missing} of {} are given back (free now: {free}), or when the quota of {title} is raised", over.meter))
 }
 
-fn budget_words(over: &OverBudget, admission: &Admission) -> String {
+fn budget_words(scope: &Scope, over: &OverBudget, admission: &Admission) -> String {
     let of = over.budget.of();
     let of = if of == crate::meter::Of::All {
         String::new()
     } else {
         format!(" for {of}")
     };
-    let cost = admission.hold.left;
+    let cost = admission.hold.left_at(scope.id);
     let period = over.budget.period.as_str();
     if over.by_money {
         let limit = over
@@ -502,7 +585,7 @@ fn exceeds_budget(state: &State, scope: &Scope, over: &OverBudget, admission: &A
     };
     Refusal::new(
         Code::ExceedsBudget,
-        format!("{title}: {}", budget_words(over, admission)),
+        format!("{title}: {}", budget_words(scope, over, admission)),
     )
     .field(if over.by_frames {
         "/workload"
@@ -517,6 +600,6 @@ fn exceeds_budget(state: &State, scope: &Scope, over: &OverBudget, admission: &A
 
 fn budget_held(state: &State, scope: &Scope, over: &OverBudget, admission: &Admission) -> Refusal {
     let title = state.tree.title(scope.id);
-    Refusal::new(Code::BudgetHeld, format!("{title}: {}", budget_words(over, admission)))
+    Refusal::new(Code::BudgetHeld, format!("{title}: {}", budget_words(scope, over, admission)))
         .hint(format!("it starts when running jobs of {title} end and return what they do not use, or when the budget is raised"))
 }

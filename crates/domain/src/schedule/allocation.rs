@@ -54,6 +54,12 @@ pub struct Allocation {
     pub ran_before_ms: u64,
     /// Run time metered and charged so far; the next interval begins here.
     pub metered_ms: u64,
+    /// Less than a micro of its cost so far that is not charged yet, in units of `rate::UNIT`; and of what its
+    /// subscriber pays.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub crumb: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub resale_crumb: u64,
     /// Use of its devices up to there; none while none was measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used: Option<Usage>,

@@ -6,17 +6,18 @@
 use std::borrow::Cow;
 
 use super::admit;
-use super::allocation::Allocation;
+use super::allocation::{Allocation, Slice};
 use super::fleet::{Node, NodeStatus};
 use super::pass::Ask;
 use super::place::{Place, places_on};
 use super::volume::VolumeNeeds;
+use crate::booking::inside::has_slices;
 use crate::booking::record::{Booking, Window};
 use crate::id::{AllocationId, BookingId};
 use crate::refusal::{Code, Refusal};
 use crate::state::State;
 use crate::time::Time;
-use crate::workload::job::Admission;
+use crate::workload::job::{Admission, Job};
 use crate::workload::spec::JobSpec;
 
 /// Where a job's members would be in a window, and what they are admitted with; none where it has no part in one.
@@ -34,6 +35,10 @@ pub(super) fn start(
         let Some(places) = places(state, ask, window, needs, at) else {
             continue;
         };
+        let slices = places.iter().flat_map(|place| &place.slices);
+        if !has_slices(state, booking, window, ask.job, slices) {
+            continue;
+        }
         match admitted(state, ask, booking.id, &places, at) {
             Ok(admission) => return Ok(Some((places, admission))),
             Err(refusal) => waits = Some(refusal),
@@ -103,6 +108,8 @@ fn trial(ask: &Ask<'_>, member: u32, place: &Place, at: Time) -> Allocation {
         paused: false,
         ran_before_ms: 0,
         metered_ms: 0,
+        crumb: 0,
+        resale_crumb: 0,
         used: None,
         crowded_ms: 0,
     }
@@ -134,7 +141,7 @@ fn admitted(
 }
 
 /// The job as it is charged in a window of this booking.
-fn booked(spec: &JobSpec, id: BookingId) -> Cow<'_, JobSpec> {
+pub(super) fn booked(spec: &JobSpec, id: BookingId) -> Cow<'_, JobSpec> {
     if spec.booking == Some(id) {
         return Cow::Borrowed(spec);
     }
@@ -143,18 +150,51 @@ fn booked(spec: &JobSpec, id: BookingId) -> Cow<'_, JobSpec> {
     Cow::Owned(spec)
 }
 
-/// The job as it is charged where its allocation is.
-pub(super) fn spec_at<'a>(state: &State, spec: &'a JobSpec, allocation: &Allocation) -> Cow<'a, JobSpec> {
+/// The paused job as it is charged where its allocation is: in an open window of its owner's the booking pays, elsewhere
+/// it does itself. One that names a booking waits for its windows.
+pub(super) fn spec_at<'a>(
+    state: &State,
+    job: &'a Job,
+    allocation: &Allocation,
+) -> Result<Cow<'a, JobSpec>, Refusal> {
+    let (ask, slices) = (Ask::of(job), &allocation.slices);
     let within = |window: &Window| {
-        let mut slices = allocation.slices.iter();
-        slices.any(|slice| window.gpus.contains(&(allocation.node, slice.gpu)))
+        let mut slices = slices.iter();
+        slices.all(|slice| window.gpus.contains(&(allocation.node, slice.gpu)))
     };
-    let mut live = state.bookings.live();
-    let open = live.find(|(_, window)| window.is_open() && within(window));
-    match open {
-        Some((booking, _)) if spec.booking.is_none() => booked(spec, booking.id),
-        _ => Cow::Borrowed(spec),
+    let mut open = windows(state, &ask).filter(|(_, window)| within(window));
+    let open = open.find(|(booking, window)| has_slices(state, booking, window, job.id, slices.iter()));
+    match (open, job.spec.booking) {
+        (Some((booking, _)), _) => Ok(booked(&job.spec, booking.id)),
+        (None, Some(id)) => Err(closed(state, &ask, id)),
+        (None, None) => Ok(Cow::Borrowed(&job.spec)),
     }
+}
+
+/// A running job in another size as it is charged, if its window has the slices for it.
+pub(super) fn resized<'a>(
+    state: &State,
+    job: &Job,
+    spec: &'a JobSpec,
+    slices: &[Slice],
+) -> Result<Cow<'a, JobSpec>, Refusal> {
+    let paying = job.admission.as_ref().and_then(|admission| admission.booking);
+    let Some(booking) = paying.and_then(|id| state.bookings.get(id)) else {
+        return Ok(Cow::Borrowed(spec));
+    };
+    let there = |window: &Window| {
+        let has = |slice: &Slice| window.gpus.iter().any(|(_, gpu)| *gpu == slice.gpu);
+        window.is_open() && slices.iter().all(has)
+    };
+    let window = booking.windows.iter().find(|window| there(window));
+    let fits = |window: &Window| has_slices(state, booking, window, job.id, slices.iter());
+    if window.is_some_and(|window| !fits(window)) {
+        return Err(Refusal::new(
+            Code::NoCapacity,
+            "the window it runs in has no more slices for it",
+        ));
+    }
+    Ok(booked(spec, booking.id))
 }
 
 /// Why a job that names a booking does not run.

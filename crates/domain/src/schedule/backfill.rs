@@ -90,7 +90,7 @@ fn will_do<'a>(state: &'a State, ask: &Ask<'_>, needs: VolumeNeeds) -> Vec<&'a N
     let tenant = state.tree.tenant_of(ask.owner);
     let up = |node: &&Node| {
         node.status == NodeStatus::Up
-            && node.labels.admit(tenant, demand.region.as_deref())
+            && node.admits(tenant, demand.region.as_deref())
             && needs.are_met_by(node)
     };
     // Where not all are looked at each job begins elsewhere, so that not all look at the same.

@@ -405,7 +405,7 @@ pub fn leaves_promised(
             );
             Refusal::new(Code::Promised, sentence).hint("it is tried again when that job has started")
         };
-        if (scope.quota)
+        if (scope.limits())
             .first_exceeded(&used(state, scope, job), &admission.amounts)
             .is_some()
         {

@@ -41,12 +41,15 @@ const PAUSE_MS: u64 = SECOND_MS;
 /// Beyond its grace, what a node may take to free the room.
 const LEAVE_MS: u64 = 120 * SECOND_MS;
 
-/// What protects a running job, by the policies above it: the longest time, the fewest evictions.
-pub fn bounds(state: &State, owner: ScopeId) -> Bounds {
+/// What protects a running job, by the policies above it: the longest time, the fewest evictions. Against somebody else's
+/// job those alone count that stand above both: nobody keeps what was lent by a policy of its own.
+pub fn bounds(state: &State, owner: ScopeId, evictor: Option<ScopeId>) -> Bounds {
+    let above = |id| evictor.is_none_or(|evictor| state.tree.is_within(evictor, id));
     let mut bounds = Bounds::default();
     let (mut run_s, mut per_job, mut per_hour) = (None, None::<u32>, None::<u32>);
     let fewer = |one: Option<u32>, other: Option<u32>| one.into_iter().chain(other).min();
-    for policy in state.tree.chain(owner).map(|scope| &scope.policy) {
+    let scopes = state.tree.chain(owner).filter(|scope| above(scope.id));
+    for policy in scopes.map(|scope| &scope.policy) {
         run_s = run_s.max(policy.guaranteed_run_s);
         per_job = fewer(per_job, policy.max_evictions_per_job);
         per_hour = fewer(per_hour, policy.max_evictions_per_hour);
@@ -184,15 +187,15 @@ fn is_aged(state: &State, job: &Job, at: Time) -> bool {
     waited_ms(job, at) >= state.aged_ms()
 }
 
-pub(super) fn running(job: &Job, pauses: bool, borrows: bool, at: Time) -> Running {
+pub(super) fn running(job: &Job, pauses: bool, borrows: bool) -> Running {
     // What it costs and whether it is aged matters within a class alone, and is said there.
     Running {
         job: job.id,
         priority: job.spec.priority,
         gpus: job.spec.demand.gpus,
         started: job.since,
-        // Who is restartable saves its state when it is told to end.
-        safe: if job.spec.restartable { at } else { job.since },
+        // Who never said that it saved loses all it ran.
+        safe: job.saved.map_or(job.since, |saved| saved.max(job.since)),
         suspendable: pauses,
         restart_ms: if pauses { PAUSE_MS } else { RESTART_MS },
         cost_gpu_s: 0.0,

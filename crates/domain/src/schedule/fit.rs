@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::fleet::{Gpu, NodeStatus};
+use crate::ledger::tariff::{Ask, own_hourly};
 use crate::refusal::Refusal;
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
+use crate::time::Time;
 use crate::workload::Workload;
 use crate::workload::derive::Derivation;
 use crate::workload::dtype::Dtype;
@@ -84,7 +86,7 @@ pub struct Fit {
 }
 
 /// What of the platform would do for a job that is written down only as far as it goes.
-pub fn fit(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Fit, Refusal> {
+pub fn fit(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) -> Result<Fit, Refusal> {
     spec.check()?;
     let workload = spec
         .workload
@@ -96,13 +98,13 @@ pub fn fit(state: &State, owner: ScopeId, spec: &JobSpec) -> Result<Fit, Refusal
     let mut spec = spec.clone();
     spec.kind = workload.kind();
     derivation.fill(&mut spec)?;
-    let classes = classes(state, owner, &spec, &derivation);
+    let classes = classes(state, owner, &spec, &derivation, at);
     let instead = match classes.iter().any(|class| class.why_not.is_none()) {
         true => Vec::new(),
-        false => instead(state, owner, &spec),
+        false => instead(state, owner, &spec, at),
     };
     Ok(Fit {
-        skus: skus(state, &spec.demand),
+        skus: skus(state, owner, &spec, at),
         demand: spec.demand,
         classes,
         instead,
@@ -119,7 +121,13 @@ struct Group<'a> {
     slots: u64,
 }
 
-fn classes(state: &State, owner: ScopeId, spec: &JobSpec, derivation: &Derivation) -> Vec<ClassFit> {
+fn classes(
+    state: &State,
+    owner: ScopeId,
+    spec: &JobSpec,
+    derivation: &Derivation,
+    at: Time,
+) -> Vec<ClassFit> {
     let each = spec.demand.gpus.max(1);
     let mut groups: BTreeMap<(&str, &str, u64), Group<'_>> = BTreeMap::new();
     for node in state.fleet.nodes().filter(|node| node.status == NodeStatus::Up) {
@@ -141,7 +149,7 @@ fn classes(state: &State, owner: ScopeId, spec: &JobSpec, derivation: &Derivatio
     }
     let mut classes: Vec<ClassFit> = groups
         .iter()
-        .map(|(key, group)| class_fit(state, owner, spec, derivation, *key, group))
+        .map(|(key, group)| class_fit(state, owner, spec, derivation, *key, group, at))
         .collect();
     let price = |fit: &ClassFit| {
         fit.slice
@@ -159,6 +167,7 @@ fn class_fit(
     derivation: &Derivation,
     (class, model, vram_mib): (&str, &str, u64),
     group: &Group<'_>,
+    at: Time,
 ) -> ClassFit {
     let need_mib = spec.demand.vram_mib.max(1);
     let share = (u128::from(need_mib) * 1000).div_ceil(vram_mib.into());
@@ -180,10 +189,7 @@ fn class_fit(
     let priced = |demand: &Demand| Priced {
         vram_mib: demand.vram_mib,
         compute_permille: demand.compute_permille,
-        hourly_micros: state
-            .prices
-            .hourly(demand, Some(class), demand.vram_total_mib())
-            .0,
+        hourly_micros: hourly(state, owner, spec, demand, Some(class), at),
     };
     let slice = sized(need_mib.min(vram_mib), compute_permille);
     let why_not = why_not(spec, need_mib, vram_mib, group).or_else(|| {
@@ -219,6 +225,22 @@ fn class_fit(
     }
 }
 
+/// What a demand of this job costs its owner by the hour.
+fn hourly(
+    state: &State,
+    owner: ScopeId,
+    spec: &JobSpec,
+    demand: &Demand,
+    class: Option<&str>,
+    at: Time,
+) -> i64 {
+    let ask = Ask {
+        demand,
+        ..Ask::of(spec, class, demand.vram_total_mib())
+    };
+    own_hourly(&state.prices, &state.books, &state.tree, owner, &ask, at).0
+}
+
 fn why_not(spec: &JobSpec, need_mib: u64, vram_mib: u64, group: &Group<'_>) -> Option<String> {
     let Demand { gpus, nodes, .. } = spec.demand;
     if need_mib > vram_mib {
@@ -234,7 +256,8 @@ fn why_not(spec: &JobSpec, need_mib: u64, vram_mib: u64, group: &Group<'_>) -> O
 }
 
 /// SKUs with as much of everything that was derived.
-fn skus(state: &State, demand: &Demand) -> Vec<SkuFit> {
+fn skus(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) -> Vec<SkuFit> {
+    let demand = &spec.demand;
     let would_do = state.skus.values().filter(|sku| {
         let has = &sku.demand;
         let whole = has.vram_mib == 0 && has.compute_permille == 1000;
@@ -252,13 +275,14 @@ fn skus(state: &State, demand: &Demand) -> Vec<SkuFit> {
                 nodes: demand.nodes,
                 ..sku.demand.clone()
             };
+            let named = JobSpec {
+                sku: Some(sku.name.clone()),
+                ..spec.clone()
+            };
             SkuFit {
                 name: sku.name.clone(),
                 class: sku.demand.class.clone(),
-                hourly_micros: state
-                    .prices
-                    .hourly(&of, class.or(Some("")), of.vram_total_mib())
-                    .0,
+                hourly_micros: hourly(state, owner, &named, &of, class.or(Some("")), at),
             }
         })
         .collect();
@@ -267,7 +291,7 @@ fn skus(state: &State, demand: &Demand) -> Vec<SkuFit> {
 }
 
 /// What of a workload, changed, would fit somewhere: fewer bits, or more GPUs for one model.
-fn instead(state: &State, owner: ScopeId, spec: &JobSpec) -> Vec<String> {
+fn instead(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) -> Vec<String> {
     let tried = |change: &dyn Fn(&mut Workload) -> bool| {
         let mut workload = spec.workload.clone()?;
         if !change(&mut workload) {
@@ -284,7 +308,7 @@ fn instead(state: &State, owner: ScopeId, spec: &JobSpec) -> Vec<String> {
         };
         let mut derivation = Derivation::of(&workload, None).ok()?;
         derivation.fill(&mut changed).ok()?;
-        let classes = classes(state, owner, &changed, &derivation);
+        let classes = classes(state, owner, &changed, &derivation, at);
         let first = classes.into_iter().find(|class| class.why_not.is_none())?;
         Some((derivation.vram_mib?, first.class))
     };

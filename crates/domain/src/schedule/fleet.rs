@@ -10,7 +10,7 @@ use super::hardware::Hardware;
 use super::index::{Index, Memo};
 use super::label::Labels;
 use super::seen::Seen;
-use crate::id::{AllocationId, GpuId, NodeId};
+use crate::id::{AllocationId, GpuId, NodeId, TenantId};
 use crate::name;
 use crate::refusal::Refusal;
 use crate::tenancy::key::Digest;
@@ -190,6 +190,12 @@ pub struct Node {
     /// What an operator said of it.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
+    /// The tenant that brought it, with a token of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<TenantId>,
+    /// Only jobs of this tenant go there for a time, whoever it is dedicated to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub let_to: Option<TenantId>,
     /// The number of its last receipt that was taken note of.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub last_receipt: u64,
@@ -215,9 +221,21 @@ impl Node {
             volume_mib: 0,
             used_volume_mib: 0,
             labels: Labels::default(),
+            owner: None,
+            let_to: None,
             last_receipt: 0,
             revision: 1,
         }
+    }
+
+    /// Whose jobs alone go there.
+    pub fn held_for(&self) -> Option<TenantId> {
+        self.let_to.or(self.labels.dedicated)
+    }
+
+    /// Whether jobs of this tenant that ask for this region may come here.
+    pub fn admits(&self, tenant: Option<TenantId>, region: Option<&str>) -> bool {
+        self.held_for().is_none_or(|holder| Some(holder) == tenant) && self.labels.is_in(region)
     }
 
     /// Nothing, too, when it has less than is used.

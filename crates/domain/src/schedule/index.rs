@@ -244,8 +244,8 @@ impl Memo {
                 .region
                 .as_ref()
                 .map_or(0, |region| number(&mut self.regions, region)),
-            pool: labels
-                .dedicated
+            pool: node
+                .held_for()
                 .as_ref()
                 .map_or(0, |tenant| number(&mut self.pools, tenant)),
         };

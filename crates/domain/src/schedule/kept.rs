@@ -20,6 +20,9 @@ use crate::time::{HOUR_MS, Time};
 const AHEAD_MS: u64 = 24 * HOUR_MS;
 
 fn is_in(state: &State, stay: Stay<'_>, booking: &Booking, window: &Window) -> bool {
+    if !state.tree.is_within(stay.ask.owner, booking.scope) {
+        return false;
+    }
     if stay.ask.spec.booking == Some(booking.id) {
         return true;
     }
@@ -52,7 +55,7 @@ pub(super) fn mask(state: &State, node: &mut Node, stay: Stay<'_>, at: Time) {
     for (booking, window) in there.filter(|(booking, window)| !is_in(state, stay, booking, window)) {
         let here = window.seats.iter().filter(|seat| seat.node == node.id);
         for seat in here {
-            if matches!(booking.spec.size, Size::Nodes { .. }) {
+            if matches!(booking.size_in(window), Size::Nodes { .. }) {
                 node.gpus.clear();
                 (node.used_cpu_milli, node.used_memory_mib) = (node.cpu_milli, node.memory_mib);
                 return;

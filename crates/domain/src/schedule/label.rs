@@ -32,10 +32,9 @@ impl Labels {
         *self == Labels::default()
     }
 
-    /// Whether jobs of this tenant that ask for this region may come here.
-    pub fn admit(&self, tenant: Option<TenantId>, region: Option<&str>) -> bool {
-        self.dedicated.is_none_or(|owner| Some(owner) == tenant)
-            && region.is_none_or(|wanted| self.region.as_deref() == Some(wanted))
+    /// Whether it stands where a job asks for.
+    pub fn is_in(&self, region: Option<&str>) -> bool {
+        region.is_none_or(|wanted| self.region.as_deref() == Some(wanted))
     }
 
     pub fn check(&self) -> Result<(), Refusal> {

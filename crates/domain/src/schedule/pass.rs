@@ -214,6 +214,8 @@ fn placed(
         paused: false,
         ran_before_ms: 0,
         metered_ms: 0,
+        crumb: 0,
+        resale_crumb: 0,
         used: None,
         crowded_ms: 0,
     });

@@ -241,7 +241,7 @@ impl<'a> Search<'a> {
     /// Whether the node would do but for its GPUs.
     fn node_will_do(&self, node: &Node) -> bool {
         node.status == NodeStatus::Up
-            && node.labels.admit(self.wall.tenant, self.demand.region.as_deref())
+            && node.admits(self.wall.tenant, self.demand.region.as_deref())
             && self.volumes.are_met_by(node)
             && self.demand.cpu_milli <= node.free_cpu_milli()
             && self.demand.memory_mib <= node.free_memory_mib()
@@ -309,7 +309,7 @@ impl<'a> Search<'a> {
     fn tightest<'n>(&self, nodes: impl Iterator<Item = &'n Node>, given: &[Box<str>]) -> Option<Place> {
         let mut best: Option<((bool, u64, bool, NodeId), Place)> = None;
         for node in nodes.filter(|node| self.node_will_do(node)) {
-            let foreign = node.labels.dedicated.is_none();
+            let foreign = node.held_for().is_none();
             let mut offer = |left: u64, place: Place| {
                 let rank = (foreign, left, self.lacks_image(node), node.id);
                 if best.as_ref().is_none_or(|(known, _)| rank < *known) {

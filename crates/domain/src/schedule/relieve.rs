@@ -67,7 +67,7 @@ fn moved(state: &State, allocation: &Allocation, at: Time) -> Option<Vec<Event>>
         && job.phase == Phase::Running
         && job.volumes.is_empty()
         && !evict::too_many(state)
-        && evict::running(job, false, false, at).may_move(&bounds(state, ScopeId::User(job.owner)), at);
+        && evict::running(job, false, false).may_move(&bounds(state, ScopeId::User(job.owner), None), at);
     if !may || !is_worth_it(state, job, allocation, at) {
         return None;
     }

@@ -1,6 +1,8 @@
 //! Folding events into the state. One arm an event; each says what changed and nothing decides.
 
 mod booking;
+mod living;
+mod market;
 mod probe;
 mod scope;
 mod settle;
@@ -14,24 +16,32 @@ use crate::audit::conduct::SignedConduct;
 use crate::audit::habit::WorkloadKey;
 use crate::event::Event;
 use crate::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
-use crate::schedule::allocation::{Allocation, Slice};
+use crate::ledger::book::BookEntry;
+use crate::ledger::invoice::Invoice;
+use crate::schedule::allocation::Allocation;
 use crate::schedule::fleet::{Node, NodeStatus};
 use crate::storage::volume::{Volume, amounts};
 use crate::tenancy::budget::Cost;
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::time::{SECOND_MS, Time};
-use crate::workload::job::{Admission, DoneJob, Evictions, Job, Outcome, PauseReason, Phase, StopReason};
+use crate::workload::job::{Admission, DoneJob, Evictions, Job, Outcome, Phase, StopReason};
 use crate::workload::learnt::{Run, signature};
 use crate::workload::member::{Member, MemberEnd, MemberPhase, advance};
-use crate::workload::spec::{Demand, JobSpec};
+use crate::workload::spec::JobSpec;
 use crate::workload::task::Tasks;
-
-/// A job that its node could not resume is not asked of it again before.
-const RESUME_AGAIN_MS: i64 = 10_000;
 
 impl State {
     /// Takes in one event; gives what thereby left the live state.
     pub fn apply(&mut self, at: Time, event: &Event) -> Option<Retired> {
+        let watched = self.watched_by_auto(event);
+        let retired = self.fold(at, event);
+        if let Some(tenant) = watched {
+            self.note_for_auto(tenant, at);
+        }
+        retired
+    }
+
+    fn fold(&mut self, at: Time, event: &Event) -> Option<Retired> {
         match event {
             Event::PlatformFounded { name, prices } => {
                 self.name.clone_from(name);
@@ -83,9 +93,11 @@ impl State {
                 self.bookings.count_for(&self.tree, *scope);
             }
             Event::ShareSet { scope, share } => self.change(*scope, |scope| scope.share = share.clone()),
-            Event::BudgetsSet { scope, budgets } => {
-                self.change(*scope, |scope| scope.budgets = budgets.clone())
-            }
+            Event::BudgetsSet { scope, budgets } => self.change(*scope, |scope| {
+                scope.budgets = budgets.clone();
+                scope.told.forget();
+            }),
+            Event::BudgetAlerted { scope, alert } => self.tree.get_mut(*scope).told.tell(alert),
             Event::PolicySet { scope, policy } => self.change(*scope, |scope| scope.policy = policy.clone()),
             Event::RulesSet { scope, rules } => self.change(*scope, |scope| scope.rules = rules.clone()),
             Event::SecretStored { scope, name, secret } => {
@@ -148,6 +160,24 @@ impl State {
             }
             Event::AccessRefused { .. } => {}
             Event::PricesSet { prices } => self.prices = prices.clone(),
+            Event::Adjusted { adjustment } => {
+                self.saw_id(adjustment.id.0);
+                self.accounts.post(&adjustment.posting);
+                if let Some(invoice) = adjustment.invoice {
+                    let amount = adjustment.amount.0;
+                    self.invoices
+                        .change(invoice, |invoice| invoice.refunded.0 += amount);
+                }
+            }
+            Event::InvoiceIssued { invoice } => {
+                self.saw_id(invoice.id.0);
+                self.invoices.issue(Invoice::clone(invoice));
+            }
+            Event::InvoicePaid { invoice, posting, .. } => {
+                posting.iter().for_each(|posting| self.accounts.post(posting));
+                self.invoices.change(*invoice, |invoice| invoice.paid = Some(at));
+            }
+            Event::BookSet { entry } => self.books.set(BookEntry::clone(entry), at),
             Event::SkuDefined { sku } => {
                 self.skus.insert(sku.key(), sku.clone());
             }
@@ -159,6 +189,7 @@ impl State {
                 token,
                 digest,
                 expires,
+                tenant,
             } => {
                 self.saw_id(token.0);
                 self.join_tokens.retain(|_, token| token.expires > at);
@@ -167,6 +198,7 @@ impl State {
                     JoinToken {
                         digest: *digest,
                         expires: *expires,
+                        tenant: *tenant,
                     },
                 );
             }
@@ -175,10 +207,14 @@ impl State {
                 name,
                 key,
                 token,
+                owner,
             } => {
                 self.saw_id(node.0);
                 self.join_tokens.remove(token);
-                self.fleet.join(Node::new(*node, name, *key, at));
+                let mut joined = Node::new(*node, name, *key, at);
+                joined.owner = *owner;
+                joined.labels.dedicated = *owner;
+                self.fleet.join(joined);
             }
             Event::NodeInventoried {
                 node,
@@ -186,6 +222,7 @@ impl State {
                 gpus,
             } => {
                 gpus.iter().for_each(|gpu| self.saw_id(gpu.0));
+                self.doubt_changed(at, *node, inventory, gpus);
                 self.fleet.inventory(*node, inventory, gpus);
             }
             Event::NodeLabelled { node, labels } => {
@@ -216,6 +253,7 @@ impl State {
             Event::NodeRemoved { node } => {
                 self.calendar.remove_node(*node);
                 self.fleet.remove(*node);
+                self.prune_checks();
             }
             Event::DeviceScrubbed { node, receipt, .. } => self
                 .fleet
@@ -289,6 +327,11 @@ impl State {
                 admission,
                 slices,
             } => self.resize(at, *job, demand, admission, slices),
+            Event::JobRepriced { job, admission } => self.reprice(at, *job, admission),
+            Event::JobSaved { job, saved } => {
+                let job = self.living_job(*job);
+                job.saved = job.saved.max(Some(*saved));
+            }
             Event::JobPausing { job, reason } => self.pause(at, *job, *reason),
             Event::JobPaused { job } => self.set_aside(at, *job, false),
             Event::JobWanted { job } => {
@@ -304,8 +347,16 @@ impl State {
                 self.admit(at, *job, admission);
                 self.change_job(at, *job, Phase::Resuming, |_| {});
                 let allocation = self.jobs[job].sole_allocation();
-                self.fleet
-                    .take_up(allocation.expect("INVARIANT: what is paused has a place"), slices);
+                let allocation = allocation.expect("INVARIANT: what is paused has a place");
+                self.fleet.take_up(allocation, slices);
+                let node = self
+                    .fleet
+                    .allocation(allocation)
+                    .map(|allocation| allocation.node);
+                let gpus = node
+                    .into_iter()
+                    .flat_map(|node| slices.iter().map(move |slice| (node, slice.gpu)));
+                self.note_booked_use(ScopeId::User(self.jobs[job].owner), &gpus.collect::<Vec<_>>());
             }
             Event::JobKept { job, .. } => match self.jobs[job].phase {
                 Phase::Resuming => self.set_aside(at, *job, true),
@@ -338,6 +389,21 @@ impl State {
             | Event::WindowMoved { .. }
             | Event::WindowExtended { .. }
             | Event::WindowClosed { .. } => self.apply_booking(at, event),
+
+            Event::MarketTermsSet { .. }
+            | Event::OfferMade { .. }
+            | Event::OfferRenewed { .. }
+            | Event::OfferWithdrawn { .. }
+            | Event::AutoOfferSet { .. }
+            | Event::AutoOfferRemoved { .. }
+            | Event::BidPlaced { .. }
+            | Event::BidEnded { .. }
+            | Event::LeaseBegan { .. }
+            | Event::LeaseRecalled { .. }
+            | Event::LeaseVacating { .. }
+            | Event::LeaseEnded { .. }
+            | Event::GpuCheckAsked { .. }
+            | Event::GpuChecked { .. } => self.apply_market(at, event),
 
             Event::SessionOpened { session } => {
                 self.saw_id(session.id.0);
@@ -426,11 +492,13 @@ impl State {
             resume_after: None,
             started: None,
             charged: Cost::default(),
+            resold: None,
             ran_ms: 0,
             usage: None,
             audit: JobAudit::default(),
             alike,
             evictions: Evictions::default(),
+            saved: None,
             tasks,
         };
         self.queue.add(&job);
@@ -453,7 +521,7 @@ impl State {
         self.accounts.hold(hold.account, hold.left.money);
         self.tree.for_chain(owner, |scope| {
             scope.used.add(&admission.amounts);
-            scope.spending.hold(&ofs, at, hold.left);
+            scope.spending.hold(&ofs, at, hold.left_at(scope.id));
         });
     }
 
@@ -489,7 +557,9 @@ impl State {
 
     /// One member is gone; what the others were given goes on being theirs.
     fn end_member(&mut self, id: JobId, allocation: AllocationId, end: &MemberEnd) {
-        let number = self.fleet.give_back(allocation).member;
+        let given = self.fleet.give_back(allocation);
+        let number = given.member;
+        self.leave_crumbs(id, &[(given.crumb, given.resale_crumb)]);
         let member = self.member(id, allocation);
         member.phase = MemberPhase::Ended;
         member.end = Some(end.clone());
@@ -498,54 +568,6 @@ impl State {
         if !end.is_success() && job.stop.is_none() {
             job.failed = job.failed.or(Some(number));
         }
-    }
-
-    fn resize(&mut self, at: Time, id: JobId, demand: &Demand, after: &Admission, slices: &[Slice]) {
-        let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
-        Arc::make_mut(&mut job.spec).demand = demand.clone();
-        let before = job
-            .admission
-            .replace(after.clone())
-            .expect("INVARIANT: what runs is admitted");
-        let allocation = job.sole_allocation();
-        self.fleet
-            .resize(allocation.expect("INVARIANT: what runs has a place"), slices);
-        let owner = ScopeId::User(job.owner);
-        self.accounts.release(before.hold.account, before.hold.left.money);
-        self.accounts.hold(after.hold.account, after.hold.left.money);
-        self.tree.for_chain(owner, |scope| {
-            scope.used.remove(&before.amounts);
-            scope
-                .spending
-                .release(&before.hold.counted_as(), at, before.hold.left);
-            scope.used.add(&after.amounts);
-            scope.spending.hold(&after.hold.counted_as(), at, after.hold.left);
-        });
-    }
-
-    fn pause(&mut self, at: Time, id: JobId, reason: PauseReason) {
-        let job = &self.jobs[&id];
-        self.queue.remove(job);
-        // One that is paused is only not to resume.
-        let (phase, since) = match job.phase {
-            _ if job.is_parent() => (Phase::Paused, at),
-            Phase::Running => (Phase::Pausing, at),
-            phase => (phase, job.since),
-        };
-        self.change_job(since, id, phase, |job| job.pause = Some(reason));
-    }
-
-    /// Gives back the GPUs of a job that stays on its node, with quota and money.
-    fn set_aside(&mut self, at: Time, id: JobId, again: bool) {
-        let allocation = self.jobs[&id].sole_allocation();
-        self.fleet
-            .set_aside(allocation.expect("INVARIANT: what runs has a place"));
-        self.release_hold(at, id);
-        self.change_job(at, id, Phase::Paused, |job| {
-            job.pause = job.pause.filter(|reason| *reason == PauseReason::Asked);
-            job.resume_after = again.then_some(Time(at.0 + RESUME_AGAIN_MS));
-        });
-        self.queue.add(&self.jobs[&id]);
     }
 
     fn requeue(&mut self, at: Time, id: JobId, vram_mib: Option<u64>) {
@@ -630,6 +652,7 @@ impl State {
             attempts: job.attempt,
             outcome: outcome.clone(),
             charged: job.charged,
+            resold: job.resold,
             ran_ms: job.ran_ms,
             usage: job.usage,
             audit: job.audit,

@@ -32,6 +32,9 @@ pub struct Budget {
     /// Frames of pictures and clips: those of jobs that succeeded, and of jobs that run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames: Option<u64>,
+    /// Shares of the limits, in thousandths, rising: what is spent reaching one is told, once a period.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alerts_permille: Vec<u16>,
 }
 
 impl Budget {
@@ -320,6 +323,7 @@ mod tests {
             money_micros: Some(limit),
             gpu_seconds: None,
             frames: None,
+            alerts_permille: Vec::new(),
         }]
     }
 
@@ -416,6 +420,7 @@ mod tests {
                 money_micros: Some(0),
                 gpu_seconds: Some(1),
                 frames: None,
+                alerts_permille: Vec::new(),
             }]
         };
         let ofs = [Of::All, Of::Class("H100".into())];

@@ -181,6 +181,8 @@ impl Case<'_> {
             .hint("copy what is needed and remove the volumes"));
         }
         self.no_bookings(scope)?;
+        self.no_trades(scope)?;
+        self.nothing_resold(scope)?;
         for above in tree
             .chain(parent)
             .filter(|above| !tree.is_within(scope, above.id))
@@ -192,9 +194,24 @@ impl Case<'_> {
         Ok(vec![Event::ScopeMoved { scope, parent }])
     }
 
+    /// What is set aside at a subscriber in its prices is not known in those of another.
+    fn nothing_resold(&self, scope: ScopeId) -> Result<(), Refusal> {
+        let resold = self.state.jobs_within(scope).find(|job| {
+            let hold = job.admission.as_ref().map(|admission| &admission.hold);
+            hold.is_some_and(|hold| hold.resale.is_some())
+        });
+        resold.map_or(Ok(()), |job| {
+            Err(Refusal::new(
+                Code::JobsStillLive,
+                format!("{} runs at the prices of its subscriber", job.id),
+            )
+            .hint("wait for its end, or stop it"))
+        })
+    }
+
     fn fits_into(&self, moved: &Scope, above: &Scope) -> Result<(), Refusal> {
         let title = self.state.tree.title(above.id);
-        if let Some(over) = above.quota.first_exceeded(&above.used, &moved.used) {
+        if let Some(over) = above.limits().first_exceeded(&above.used, &moved.used) {
             return Err(Refusal::new(
                 Code::ExceedsQuota,
                 format!(
@@ -237,6 +254,28 @@ impl Case<'_> {
         })
     }
 
+    /// Money and quota of others are bound in what is traded, so it does not move or vanish.
+    fn no_trades(&self, scope: ScopeId) -> Result<(), Refusal> {
+        let (tree, market) = (&self.state.tree, &self.state.market);
+        let inside = |of: ScopeId| tree.is_within(of, scope);
+        let sells = |seller: TenantId| inside(ScopeId::Tenant(seller));
+        let what = if market
+            .leases()
+            .any(|lease| inside(lease.scope) || sells(lease.seller))
+        {
+            "leases"
+        } else if market.bids().any(|bid| inside(bid.scope)) {
+            "bids"
+        } else if market.offers().any(|offer| sells(offer.seller)) {
+            "offers"
+        } else {
+            return Ok(());
+        };
+        let sentence = format!("{} has {what} on the exchange", tree.title(scope));
+        Err(Refusal::new(Code::TradesStillThere, sentence)
+            .hint("withdraw offers, cancel bids, and wait for leases to end or return them"))
+    }
+
     fn volumes_within(&self, scope: ScopeId) -> impl Iterator<Item = &Volume> {
         let scopes = self.state.tree.subtree(scope);
         scopes.into_iter().flat_map(|scope| self.state.volumes.of(scope))
@@ -256,6 +295,7 @@ impl Case<'_> {
             .hint("stop them, or wait for them to end"));
         }
         self.no_bookings(scope)?;
+        self.no_trades(scope)?;
         // A user who was moved away may have taken along a job that names a volume of this scope.
         self.volumes_within(scope)
             .try_for_each(|volume| self.unused(volume))?;

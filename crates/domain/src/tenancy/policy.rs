@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+use super::trade::TradePolicy;
 use crate::id::TenantId;
 use crate::refusal::{Code, Refusal};
 use crate::workload::job::Evictions;
@@ -11,6 +12,8 @@ use crate::workload::spec::{Isolation, JobSpec, Kind, Priority};
 
 /// A policy is kept in the journal, so it is bounded.
 const SHARE_WITH_MAX: usize = 1000;
+/// What was lent comes back within a day.
+const GUARANTEED_RUN_MAX_S: u64 = 86_400;
 
 /// What jobs of a scope may ask for. An absent field says nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,10 +55,11 @@ pub struct Policy {
     /// How much they send and receive there, all of a tenant's jobs on a node together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_egress_mbit: Option<u32>,
-    /// A job here runs at least this long each time it starts before it gives way to others; 300 where nothing is said.
+    /// A job here runs at least this long each time it starts before it gives way to others of this scope; 300 where nothing
+    /// is said, a day at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guaranteed_run_s: Option<u64>,
-    /// How often a job here gives way to others within an hour; 4 where nothing is said, 16 at most.
+    /// How often a job here gives way to others of this scope within an hour; 4 where nothing is said, 16 at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_evictions_per_hour: Option<u32>,
     /// How often in its whole life; 256 where nothing is said.
@@ -68,6 +72,9 @@ pub struct Policy {
     /// done much sooner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preempt_longer: Option<bool>,
+    /// What of the exchange.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trade: Option<Box<TradePolicy>>,
 }
 
 /// What a job reaches outside its tenant's own network, least first.
@@ -108,6 +115,7 @@ impl Policy {
         for class in self.classes.iter().flatten() {
             crate::name::check(class, "/classes")?;
         }
+        self.trade.as_ref().map_or(Ok(()), |trade| trade.check())?;
         if self
             .share_with
             .as_ref()
@@ -125,6 +133,15 @@ impl Policy {
             return Err(Refusal::invalid(
                 "/max_compute_permille",
                 "a share is 1 to 1000 thousandths of a GPU",
+            ));
+        }
+        if self
+            .guaranteed_run_s
+            .is_some_and(|run_s| run_s > GUARANTEED_RUN_MAX_S)
+        {
+            return Err(Refusal::invalid(
+                "/guaranteed_run_s",
+                format!("a job is left alone for at most {GUARANTEED_RUN_MAX_S} s each time it starts"),
             ));
         }
         let hourly_max = u32::try_from(Evictions::KEPT).unwrap_or(u32::MAX);

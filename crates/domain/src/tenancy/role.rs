@@ -38,7 +38,7 @@ words! {
         Operator "operator",
         /// Submits jobs and sees the jobs of its scope.
         Member "member",
-        /// Sees costs and sets budgets.
+        /// Sees costs, sets budgets, issues invoices and gives credit.
         Billing "billing",
         /// Reads everything, changes nothing.
         Auditor "auditor",
@@ -68,10 +68,14 @@ words! {
         SecretWrite "secret_write",
         VolumeManage "volume_manage",
         BookingManage "booking_manage",
+        MarketTrade "market_trade",
         NodeRead "node_read",
         NodeManage "node_manage",
         PriceSet "price_set",
+        InvoiceManage "invoice_manage",
         JournalRead "journal_read",
+        /// Figures of what is used and by whom, for scrapers.
+        MetricRead "metric_read",
     }
 }
 
@@ -129,6 +133,7 @@ pub fn permitted_to_self(action: Action) -> bool {
             | Action::ServiceUse
             | Action::CostRead
             | Action::SecretWrite
+            | Action::MetricRead
     )
 }
 
@@ -158,6 +163,7 @@ mod tests {
             Action::EventRead,
             Action::NodeRead,
             Action::JournalRead,
+            Action::MetricRead,
         ];
         assert!(
             permitted(Role::Auditor)

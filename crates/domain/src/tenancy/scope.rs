@@ -6,8 +6,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::alert::Told;
 use super::budget::{Budget, Spending};
 use super::lately::Used;
+use super::leased::Leased;
 use super::policy::Policy;
 use super::role::Role;
 use super::rule::Rules;
@@ -65,7 +67,12 @@ impl FromStr for ScopeId {
 
 impl Serialize for ScopeId {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match self {
+            ScopeId::Tenant(id) => id.serialize(serializer),
+            ScopeId::Subscriber(id) => id.serialize(serializer),
+            ScopeId::User(id) => id.serialize(serializer),
+            ScopeId::Platform => serializer.collect_str(self),
+        }
     }
 }
 
@@ -161,6 +168,12 @@ pub struct Scope {
     /// GPU time of this scope and below, fading.
     #[serde(default)]
     pub lately: Used,
+    /// Quota taken of others and let to them for a time.
+    #[serde(default, skip_serializing_if = "Leased::is_empty")]
+    pub leased: Leased,
+    /// Alerts of its budgets.
+    #[serde(default, skip_serializing_if = "Told::is_empty")]
+    pub told: Told,
 }
 
 impl Scope {
@@ -182,6 +195,8 @@ impl Scope {
             used: Amounts::default(),
             spending: Spending::default(),
             lately: Used::default(),
+            leased: Leased::default(),
+            told: Told::default(),
         }
     }
 }

@@ -14,9 +14,10 @@ use super::task::Tasks;
 use super::usage::Usage;
 use crate::audit::JobAudit;
 use crate::forecast::history::Signature;
-use crate::id::{AllocationId, JobId, UserId, VolumeId};
+use crate::id::{AllocationId, BookingId, JobId, UserId, VolumeId};
 use crate::ledger::hold::Hold;
 use crate::meter::Amounts;
+use crate::money::Micros;
 use crate::tenancy::budget::Cost;
 use crate::time::Time;
 
@@ -147,6 +148,9 @@ impl Outcome {
 pub struct Admission {
     pub amounts: Amounts,
     pub hold: Hold,
+    /// The booking in whose window it runs, and which pays for its GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub booking: Option<BookingId>,
 }
 
 /// How often a job gave way to others.
@@ -215,6 +219,9 @@ pub struct Job {
     pub started: Option<Time>,
     /// Charged over all attempts.
     pub charged: Cost,
+    /// The same in the prices of its owner's subscriber, where that has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resold: Option<Micros>,
     /// Run time over all attempts.
     pub ran_ms: u64,
     /// Use of devices over all attempts; none where none was measured.
@@ -227,6 +234,9 @@ pub struct Job {
     pub alike: Option<Signature>,
     #[serde(default, skip_serializing_if = "Evictions::is_none")]
     pub evictions: Evictions,
+    /// When it last said that its work is safe, in whichever attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<Time>,
     /// Its tasks, where it is done in tasks: it then has no members, and what it ran and was charged is theirs together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Box<Tasks>>,
@@ -303,6 +313,9 @@ pub struct DoneJob {
     pub attempts: u32,
     pub outcome: Outcome,
     pub charged: Cost,
+    /// What its owner's subscriber paid, where that has prices of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resold: Option<Micros>,
     pub ran_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,

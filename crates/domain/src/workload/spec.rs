@@ -25,6 +25,8 @@ pub const DEFAULT_RUN_TIME_S: u64 = 3600;
 pub const MAX_GPUS: u32 = 4096;
 /// INVARIANT: each member's allocation takes an id of the one block that placing the job has.
 pub const MAX_NODES: u32 = 1024;
+/// The longest a job may take to end once it is told to.
+pub const MAX_GRACE_S: u32 = 3600;
 
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident $text:tt,)* }) => {
@@ -449,10 +451,10 @@ impl JobSpec {
                 format!("a run time is 1 to {MAX_RUN_TIME_S} seconds"),
             ));
         }
-        if self.grace_s > 3600 {
+        if self.grace_s > MAX_GRACE_S {
             return Err(Refusal::invalid(
                 "/grace_s",
-                "a grace period is at most 3600 seconds",
+                format!("a grace period is at most {MAX_GRACE_S} seconds"),
             ));
         }
         if self.max_attempts == 0 || self.max_attempts > 100 {

@@ -26,6 +26,13 @@ pub struct Usage {
     pub denials: u64,
     /// The most device memory it had at once on one device.
     pub peak_vram_mib: u64,
+    /// Energy its devices used for it, in millijoules, where they say so.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub energy_mj: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl Usage {
@@ -40,6 +47,7 @@ impl Usage {
             refusals: self.refusals.saturating_sub(before.refusals),
             denials: self.denials.saturating_sub(before.denials),
             peak_vram_mib: self.peak_vram_mib.max(before.peak_vram_mib),
+            energy_mj: self.energy_mj.saturating_sub(before.energy_mj),
         }
     }
 
@@ -52,6 +60,7 @@ impl Usage {
         self.refusals = self.refusals.saturating_add(more.refusals);
         self.denials = self.denials.saturating_add(more.denials);
         self.peak_vram_mib = self.peak_vram_mib.max(more.peak_vram_mib);
+        self.energy_mj = self.energy_mj.saturating_add(more.energy_mj);
     }
 
     /// The same, as far as these slices could have been used in this time.

@@ -491,6 +491,7 @@ fn budgets_and_policies_that_say_nothing_are_refused() {
         kind: None,
         gpu_seconds: None,
         frames: None,
+        alerts_permille: Vec::new(),
     };
     let rows: Vec<(&str, Vec<Budget>)> = vec![
         (

@@ -2,7 +2,12 @@
 
 mod bad_input;
 mod change;
+mod inside;
+mod limit;
+mod put_off;
 mod recurrence;
+mod renew;
+mod seat;
 mod shelf;
 mod story;
 

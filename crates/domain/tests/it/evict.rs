@@ -5,6 +5,7 @@ mod lent;
 mod longer;
 mod moved;
 mod relieved;
+mod saved;
 mod stream;
 mod told;
 mod whole;

@@ -12,6 +12,9 @@ use tenure_domain::audit::conduct::{Conduct, DeniedCall, KernelHash, KernelUse, 
 use tenure_domain::command::{Observation, Ran};
 use tenure_domain::event::RefusedAccess;
 use tenure_domain::id::SecretId;
+use tenure_domain::ledger::adjust::AdjustmentKind;
+use tenure_domain::ledger::book::Book;
+use tenure_domain::money::Micros;
 use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::schedule::hardware::{
     Hardware, Link, LinkPath, Part, PartProfile, Partitioning, Placement,
@@ -44,7 +47,7 @@ fn path(name: &str) -> PathBuf {
 
 /// The names of all variants, from the list that `Event::kind` is made of.
 fn kinds() -> BTreeSet<&'static str> {
-    let source = include_str!("../../src/event.rs");
+    let source = include_str!("../../src/event/subject.rs");
     let list = source
         .split("names! {")
         .last()
@@ -177,6 +180,7 @@ fn everything() -> Vec<Event> {
             kind: None,
             gpu_seconds: Some(360_000),
             frames: None,
+            alerts_permille: Vec::new(),
         },
         Budget {
             period: Period::Day,
@@ -186,6 +190,7 @@ fn everything() -> Vec<Event> {
             kind: None,
             gpu_seconds: Some(86_400),
             frames: None,
+            alerts_permille: Vec::new(),
         },
     ];
     take(
@@ -216,6 +221,7 @@ fn everything() -> Vec<Event> {
         max_evictions_per_job: None,
         preempt_tenants: None,
         preempt_longer: None,
+        trade: None,
     };
     take(
         &mut world,
@@ -277,6 +283,7 @@ fn everything() -> Vec<Event> {
         Wish::CreateJoinToken {
             digest: digest(80),
             expires,
+            tenant: None,
         },
     );
     let joined = take(
@@ -388,6 +395,7 @@ fn everything() -> Vec<Event> {
                     refusals: 1,
                     denials: 2,
                     peak_vram_mib: 900,
+                    energy_mj: 0,
                 }),
             }],
         },
@@ -493,6 +501,7 @@ fn everything() -> Vec<Event> {
     };
     let kept = Observation::Kept { why: "busy".into() };
     take(&mut world, &agent, told(kept));
+    take(&mut world, &agent, told(Observation::Saved { ago_ms: 0 }));
     take(&mut world, &ada_self, pause);
     let paused = Observation::Paused {
         ran_ms: 0,
@@ -626,6 +635,9 @@ fn everything() -> Vec<Event> {
     all.extend(outgrown());
     all.extend(served());
     all.extend(crate::booking::life());
+    all.extend(crate::market::life());
+    all.extend(billed());
+    all.extend(alerted());
     // Of some events one of each shape: of one node and of a gang, with a workload and without.
     let mut first: BTreeMap<(&str, bool), Event> = BTreeMap::new();
     for event in all {
@@ -636,6 +648,8 @@ fn everything() -> Vec<Event> {
             Event::JobRequeued { vram_mib, .. } => vram_mib.is_some(),
             Event::BudgetsSet { budgets, .. } => budgets.iter().any(|budget| budget.frames.is_some()),
             Event::JobAdmitted { admission, .. } => admission.hold.left.frames > 0,
+            Event::PolicySet { policy, .. } => policy.trade.is_some(),
+            Event::LeaseBegan { lease, .. } => !lease.nodes.is_empty(),
             _ => false,
         };
         first.entry((event.kind(), other)).or_insert(event);
@@ -658,6 +672,7 @@ fn outgrown() -> Vec<Event> {
         money_micros: None,
         gpu_seconds: None,
         frames: Some(2000),
+        alerts_permille: Vec::new(),
     };
     let mut events = world
         .root(Wish::SetBudgets {
@@ -757,6 +772,71 @@ fn made_room(demand: Demand) -> Vec<Event> {
     world.root(Wish::Suspend { scope: acme }).expect("suspended");
     events.extend(world.schedule());
     events
+}
+
+/// A job that is resold, an invoice, its payment, and what is given back of it.
+fn billed() -> Vec<Event> {
+    let mut house = crate::ledger::house(plain_prices());
+    let (acme, ada, root, from) = (house.acme, house.ada, house.world.root, house.world.now);
+    let book = Book {
+        markup_permille: 1250,
+        fee_permille: 50,
+        ..Book::default()
+    };
+    let mut events = house.book(ScopeId::Platform, book.clone()).expect("set");
+    let asked = Book {
+        fee_permille: 0,
+        ..book
+    };
+    house.book(acme, asked).expect("set");
+    house.ran(ada, 60);
+    house.world.pass_s(1);
+    let mut draft = crate::ledger::draft(acme, from, house.world.now, &[]);
+    draft.total = Micros(20_834);
+    let draft = Box::new(draft);
+    let issued = house.world.root(Wish::IssueInvoice { draft }).expect("issued");
+    let Event::InvoiceIssued { invoice } = &issued[0] else {
+        panic!("no invoice")
+    };
+    let id = invoice.id;
+    events.extend(issued);
+    let wish = Wish::PayInvoice {
+        invoice: id,
+        reference: "wire 17".into(),
+    };
+    events.extend(house.world.by(root, wish).expect("paid"));
+    let wish = Wish::Adjust {
+        scope: acme,
+        kind: AdjustmentKind::Refund,
+        amount: Micros(834),
+        invoice: Some(id),
+        reason: "the node was slow".into(),
+    };
+    events.extend(house.world.by(root, wish).expect("given back"));
+    events
+}
+
+/// Half of a budget is spent.
+fn alerted() -> Vec<Event> {
+    let mut house = crate::ledger::house(plain_prices());
+    let budget = Budget {
+        period: Period::Day,
+        class: None,
+        sku: None,
+        kind: None,
+        money_micros: Some(20_000),
+        gpu_seconds: None,
+        frames: None,
+        alerts_permille: vec![500],
+    };
+    let set = Wish::SetBudgets {
+        scope: house.lab,
+        budgets: vec![budget],
+        revision: None,
+    };
+    house.world.root(set).expect("a budget");
+    let events = house.metered(60, 6).into_iter();
+    events.filter(|event| event.kind() == "BudgetAlerted").collect()
 }
 
 #[test]

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tenure_domain::id::{AllocationId, JobId, UserId};
+use tenure_domain::booking::plan::MAX_WINDOWS;
+use tenure_domain::id::{AllocationId, JobId, NodeId, UserId};
 use tenure_domain::ledger::account::AccountId;
 use tenure_domain::meter::{Amounts, Meter, Of};
 use tenure_domain::money::Micros;
@@ -16,7 +17,9 @@ use tenure_domain::workload::job::{Job, Phase};
 use tenure_domain::workload::member::MemberPhase;
 use tenure_domain::workload::spec::Isolation;
 use tenure_domain::workload::task::AHEAD;
-use tenure_domain::{Event, State};
+use tenure_domain::{Event, State, Time};
+
+mod market;
 
 pub fn check(state: &State) {
     scopes_count_what_is_below(state);
@@ -29,6 +32,7 @@ pub fn check(state: &State) {
     promises_are_of_those_who_wait(state);
     tasks_are_their_jobs(state);
     nothing_is_booked_twice(state);
+    market::is_whole(state);
 }
 
 /// A service has no more replicas than it wants, but for those on their way out, and none of it ends but by a wish.
@@ -155,6 +159,9 @@ fn nothing_is_booked_twice(state: &State) {
             !booking.windows.is_empty() || booking.more,
             "what has no window is over"
         );
+        let order = booking.windows.iter().map(|window| window.start);
+        assert!(order.is_sorted(), "{}: windows are in order", booking.id);
+        assert!(booking.windows.len() <= MAX_WINDOWS, "{}: too many", booking.id);
         for window in &booking.windows {
             assert!(window.start < window.end && !window.seats.is_empty());
             for gpu in window.gpus.iter().filter(|_| window.is_open()) {
@@ -170,6 +177,31 @@ fn nothing_is_booked_twice(state: &State) {
     again.bookings = serde_json::from_str(&text).expect("bookings decode");
     again.rebuild_indexes();
     assert_eq!(again.bookings, state.bookings, "indexes are what the windows say");
+}
+
+/// At no moment are more GPUs of a node booked than it ever had, counted window by window.
+pub fn seats_are_there(state: &State, had: &BTreeMap<(NodeId, Box<str>), i64>) {
+    let mut steps: BTreeMap<(NodeId, &str), Vec<(Time, i64)>> = BTreeMap::new();
+    for window in state.bookings.iter().flat_map(|booking| &booking.windows) {
+        for seat in &window.seats {
+            let steps = steps.entry((seat.node, &seat.class)).or_default();
+            let gpus = i64::from(seat.gpus);
+            steps.extend([(window.start, gpus), (window.end, -gpus)]);
+        }
+    }
+    for ((node, class), mut steps) in steps {
+        let most = had.get(&(node, class.into())).copied().unwrap_or(0);
+        // What ends goes before what begins at that moment.
+        steps.sort_unstable();
+        let mut booked = 0;
+        for (at, change) in steps {
+            booked += change;
+            assert!(
+                booked <= most,
+                "{node}: {booked} of {most} {class} are booked at {at:?}"
+            );
+        }
+    }
 }
 
 /// Every promise is of one queued job, on a known node, and who runs is known by tenant and priority.
@@ -307,7 +339,7 @@ fn scopes_count_what_is_below(state: &State) {
             ];
             for of in groups.into_iter().flatten() {
                 let sum = held.entry((scope, of)).or_default();
-                sum.money.0 += hold.left.money.0;
+                sum.money.0 += hold.left_at(scope).money.0;
                 sum.gpu_ms += hold.left.gpu_ms;
                 sum.frames += hold.left.frames;
             }
@@ -323,6 +355,9 @@ fn scopes_count_what_is_below(state: &State) {
             }
             next = state.tree.get(scope).expect("a living scope").parent;
         }
+    }
+    for (scope, of, money) in market::held(state) {
+        held.entry((scope, of)).or_default().money.0 += money;
     }
     for volume in state.volumes.iter().filter(|volume| !volume.removed) {
         let mut next = Some(volume.scope);
@@ -380,6 +415,9 @@ fn money_adds_up(state: &State) {
     for booking in state.bookings.iter() {
         *held.entry(booking.account).or_default() += booking.held().money.0;
     }
+    for bid in state.market.bids() {
+        *held.entry(AccountId::Tenant(bid.tenant)).or_default() += bid.held().0;
+    }
     for (account, balance) in state.accounts.iter() {
         assert_eq!(
             balance.held,
@@ -395,9 +433,9 @@ fn money_adds_up(state: &State) {
     });
     if let Some(total) = total {
         assert_eq!(
-            total.spent.money,
-            state.accounts.get(AccountId::Revenue).posted,
-            "all that was spent was earned"
+            total.spent.money.0,
+            state.accounts.get(AccountId::Revenue).posted.0 + state.market.paid_out().0,
+            "all that was spent was earned, by the platform or by sellers"
         );
     }
 }
@@ -529,7 +567,7 @@ fn jobs_are_where_their_phase_says(state: &State) {
     let anew: Queue = state.jobs.values().collect();
     assert_eq!(state.queue, anew, "and every job is in its line");
     let mut by_owner: BTreeMap<UserId, BTreeSet<_>> = BTreeMap::new();
-    for (id, job) in &state.jobs {
+    for (id, job) in state.jobs.iter() {
         assert_eq!(*id, job.id);
         by_owner.entry(job.owner).or_default().insert(*id);
         let living: Vec<_> = job
@@ -650,7 +688,7 @@ pub fn quotas_hold(state: &State, admitted: &Event) {
     };
     for scope in ancestors(state, state.jobs[job].owner) {
         let scope = state.tree.get(scope).expect("a living scope");
-        for (meter, limit) in scope.quota.iter() {
+        for (meter, limit) in scope.limits().iter() {
             let used = scope.used.get(meter).unwrap_or(0);
             assert!(
                 used <= limit || admission.amounts.get(meter).unwrap_or(0) == 0,

@@ -147,6 +147,7 @@ fn nobody_gains_what_the_grantor_lacked() {
             thorough: false,
             retired: vec![],
             root: template.root,
+            had: Default::default(),
         };
         let mut before = rights(&world.state, &masks);
         for step in 0..10 {
@@ -251,6 +252,7 @@ fn effective_is_roles_above_and_oneself() {
             Action::ServiceUse,
             Action::CostRead,
             Action::SecretWrite,
+            Action::MetricRead,
         ]
         .into(),
     );

@@ -12,6 +12,8 @@ mod golden;
 mod invariant;
 mod label;
 mod lattice;
+mod ledger;
+mod market;
 mod model;
 mod part;
 mod placement;

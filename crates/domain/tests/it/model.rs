@@ -293,7 +293,7 @@ impl Model {
         let members = spec.demand.nodes;
         let hourly = self.hourly(spec, class, vram / u64::from(members));
         (
-            i128::from(members) * (hourly * ms / 3_600_000),
+            i128::from(members) * ((hourly * ms + 3_599_999) / 3_600_000),
             u128::from(members) * (ms as u128 * gpu_milli / 1000),
         )
     }
@@ -994,13 +994,12 @@ impl Model {
     fn rest(&mut self, job: JobId, spec: &JobSpec, class: Option<&str>, vram: u64) -> (i128, u128) {
         let metered_ms = self.work(job).given[0].metered_ms;
         let whole = self.cost(spec, class, vram);
-        let until_now = (
-            self.hourly(spec, class, vram) * i128::from(metered_ms) / 3_600_000,
-            u128::from(metered_ms) * u128::from(spec.demand.gpu_milli()) / 1000,
-        );
+        let most_ms = (spec.run_time_s + u64::from(spec.grace_s)) * 1000;
+        let left_ms = i128::from(most_ms.saturating_sub(metered_ms));
+        let gpu_ms = u128::from(metered_ms) * u128::from(spec.demand.gpu_milli()) / 1000;
         (
-            (whole.0 - until_now.0).max(0),
-            whole.1.saturating_sub(until_now.1),
+            (self.hourly(spec, class, vram) * left_ms + 3_599_999) / 3_600_000,
+            whole.1.saturating_sub(gpu_ms),
         )
     }
 

@@ -217,6 +217,7 @@ impl Run {
             Wish::CreateJoinToken {
                 digest: token,
                 expires,
+                tenant: None,
             },
         );
         let key = digest(self.chance.next());
@@ -452,6 +453,7 @@ impl Run {
             money_micros: chance.one_in(2).then(|| chance.below(60_000_000)),
             gpu_seconds: chance.one_in(2).then(|| chance.below(400_000)),
             frames: None,
+            alerts_permille: Vec::new(),
         });
         budgets.collect()
     }

@@ -121,6 +121,7 @@ fn budget_exhausted_and_next_period() {
         kind: None,
         gpu_seconds: Some(7200),
         frames: None,
+        alerts_permille: Vec::new(),
     }];
     story.root(
         "acme may spend 2 a day",

@@ -242,6 +242,7 @@ fn a_user_makes_so_many_frames_a_day_and_no_more() {
         money_micros: None,
         gpu_seconds: None,
         frames: Some(2000),
+        alerts_permille: Vec::new(),
     };
     let set = |budgets| Wish::SetBudgets {
         scope,
@@ -419,7 +420,7 @@ fn fit_tells_what_would_do_and_what_it_costs() {
         })
         .expect("a size");
     let owner = ScopeId::User(ada);
-    let told = fit(&world.state, owner, &inference("llama-2-13b")).expect("known");
+    let told = fit(&world.state, owner, &inference("llama-2-13b"), world.now).expect("known");
     let [h100, a10] = &told.classes[..] else {
         panic!("{:?}", told.classes);
     };
@@ -445,7 +446,7 @@ fn fit_tells_what_would_do_and_what_it_costs() {
         ["medium"]
     );
     // Nothing fits a model too large, and it says what would.
-    let told = fit(&world.state, owner, &inference("llama-2-70b")).expect("known");
+    let told = fit(&world.state, owner, &inference("llama-2-70b"), world.now).expect("known");
     assert!(told.classes.iter().all(|class| class.why_not.is_some()));
     assert_eq!(told.instead.len(), 2, "{:?}", told.instead);
     assert!(told.instead[0].starts_with("fp8 would take") && told.instead[1].starts_with("over 2 GPUs"));
@@ -457,7 +458,7 @@ fn fit_tells_what_would_do_and_what_it_costs() {
             ..Policy::default()
         },
     );
-    let told = fit(&world.state, owner, &inference("7B")).expect("known");
+    let told = fit(&world.state, owner, &inference("7B"), world.now).expect("known");
     assert_eq!(&*told.classes[0].class, "A10");
     assert!(
         told.classes[1]
@@ -467,7 +468,7 @@ fn fit_tells_what_would_do_and_what_it_costs() {
         "{told:?}"
     );
     world.submit(ada, inference("7B")).expect("taken");
-    let told = fit(&world.state, owner, &inference("7B")).expect("known");
+    let told = fit(&world.state, owner, &inference("7B"), world.now).expect("known");
     assert_eq!(told.classes[0].free, 0);
 }
 
@@ -483,7 +484,7 @@ fn what_fit_promises_submission_takes() {
         "deepseek-v3",
     ] {
         let owner = ScopeId::User(ada);
-        let told = fit(&world.state, owner, &inference(model)).expect("known");
+        let told = fit(&world.state, owner, &inference(model), world.now).expect("known");
         let fits = told.classes.iter().find(|class| class.why_not.is_none());
         let job = world.submit(ada, inference(model));
         assert_eq!(fits.is_some(), job.is_ok(), "{model}: {fits:?}, {job:?}");

@@ -31,6 +31,8 @@ pub struct World {
     pub blind: Option<fn(&State) -> State>,
     pub retired: Vec<Retired>,
     pub root: UserId,
+    /// The most GPUs of each class that each node has had.
+    pub had: BTreeMap<(NodeId, Box<str>), i64>,
 }
 
 pub fn digest(n: u64) -> Digest {
@@ -163,6 +165,7 @@ impl World {
             blind: None,
             retired: Vec::new(),
             root: UserId(0),
+            had: BTreeMap::new(),
         };
         let events = world
             .system(Wish::Found {
@@ -210,10 +213,27 @@ impl World {
             invariant::quotas_hold(&self.state, event);
         }
         invariant::check(&self.state);
+        if !self.state.bookings.is_empty() {
+            self.note_gpus();
+            invariant::seats_are_there(&self.state, &self.had);
+        }
         if self.thorough {
             invariant::snapshot_is_faithful(&self.state);
         }
         Ok(events)
+    }
+
+    fn note_gpus(&mut self) {
+        for node in self.state.fleet.nodes() {
+            let mut now: BTreeMap<&str, i64> = BTreeMap::new();
+            for gpu in &node.gpus {
+                *now.entry(&gpu.facts.class).or_default() += 1;
+            }
+            for (class, count) in now {
+                let most = self.had.entry((node.id, class.into())).or_default();
+                *most = count.max(*most);
+            }
+        }
     }
 
     pub fn system(&mut self, wish: Wish) -> Result<Vec<Event>, Refusal> {
@@ -278,6 +298,7 @@ impl World {
         self.root(Wish::CreateJoinToken {
             digest: token,
             expires,
+            tenant: None,
         })
         .expect("a token");
         let key = digest(self.next + 1);

@@ -358,6 +358,18 @@ async fn take(
         }
         FromAgent::VolumeErased { volume } => inner.emit(Seen::VolumeErased { node, volume }).await,
         FromAgent::Scrubbed { receipt } => inner.emit(Seen::Scrubbed { node, receipt }).await,
+        FromAgent::Checked { gpu, number, report } => {
+            report
+                .check()
+                .map_err(|refusal| Bye::new("invalid_report", refusal.to_string()))?;
+            let seen = Seen::Checked {
+                node,
+                gpu,
+                number,
+                report,
+            };
+            inner.emit(seen).await;
+        }
         FromAgent::Log { request, chunk } => link.answer_log(request, chunk)?,
         FromAgent::Resized { request, done } => link.answer_resize(request, done)?,
         FromAgent::Readings { devices } => {

@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use tenure_api::channel::stream::Target;
-use tenure_api::channel::{DeviceSlice, FromServer, LogChunk, LogStream, MAX_FRAME, MAX_LOG_CHUNK, Order};
+use tenure_api::channel::{
+    DeviceSlice, FromServer, GpuQuestion, LogChunk, LogStream, MAX_FRAME, MAX_LOG_CHUNK, Order,
+};
 use tenure_domain::id::{AllocationId, NodeId, VolumeId};
 use tenure_domain::workload::job::StopReason;
 use tokio::net::TcpListener;
@@ -295,6 +297,10 @@ impl Engine for Hub {
         "local"
     }
 
+    fn connected(&self) -> usize {
+        self.inner.links().values().filter(|link| link.is_ready()).count()
+    }
+
     async fn start(&self, node: NodeId, order: Order) -> Result<(), EngineError> {
         // Room for the frame around it; said here, because the connection could only drop it.
         let length = serde_json::to_vec(&order)
@@ -410,6 +416,14 @@ impl Engine for Hub {
         self.inner
             .link(node)?
             .order(FromServer::ReceiptsTaken { number })
+            .await
+    }
+
+    async fn check_gpu(&self, node: NodeId, question: GpuQuestion) -> Result<(), EngineError> {
+        let question = Box::new(question);
+        self.inner
+            .link(node)?
+            .order(FromServer::CheckGpu { question })
             .await
     }
 

@@ -121,6 +121,7 @@ async fn reports_of_unknown_allocations_and_late_ones_are_passed_on() {
         ran_ms: 5,
         state: RunState::Running,
         usage: None,
+        saved_ago_ms: None,
         kept: None,
         conduct: None,
     };

@@ -69,6 +69,7 @@ impl Memory {
             ran_ms: 1,
             state: state.clone(),
             usage: None,
+            saved_ago_ms: None,
             kept: None,
             conduct: None,
         })

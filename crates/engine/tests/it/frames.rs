@@ -191,6 +191,7 @@ async fn frames_too_long_or_cut_short_end_the_connection() {
             ran_ms: 1,
             state: RunState::Running,
             usage: None,
+            saved_ago_ms: None,
             kept: None,
             conduct: None,
         };
@@ -240,6 +241,7 @@ async fn whole_reports_in_parts_are_put_together() {
                 ran_ms: i,
                 state: RunState::Running,
                 usage: None,
+                saved_ago_ms: None,
                 kept: None,
                 conduct: None,
             })

@@ -191,6 +191,7 @@ async fn readings_are_dropped_rather_than_queued() {
                 ..Gauges::default()
             },
             slices: vec![],
+            parts: vec![],
         }],
     };
     wire.say(&reading(7)).await;

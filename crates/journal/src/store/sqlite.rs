@@ -18,6 +18,13 @@ pub(crate) const FILE: &str = "journal.db";
 const VERSION_MIN: (u32, u32, u32) = (3, 51, 3);
 const VERSION_MIN_TEXT: &str = "3.51.3";
 
+/// Of new files; others keep what they have. A batch's row is hundreds of kilobytes and rows of history come by the thousand:
+/// a quarter of the pages to write, at nearly the same cost for a lone commit.
+const PAGE_BYTES: u32 = 16 << 10;
+
+/// Kept in memory of the pages of tables that grow at many places: a batch's own row, which is large, must not push them out.
+const CACHE_KIB: u32 = 64 << 10;
+
 /// Files up to this size have every page checked on opening; beyond it, only on request.
 const CHECKED_BYTES_MAX: u64 = 64 << 20;
 
@@ -42,11 +49,13 @@ pub(crate) fn writer(file: &Path, options: &Options) -> SqliteConnectOptions {
     };
     any(file, options)
         .create_if_missing(true)
+        .page_size(PAGE_BYTES)
         .journal_mode(SqliteJournalMode::Wal)
         .synchronous(synchronous)
         .pragma("wal_autocheckpoint", options.checkpoint_pages.to_string())
         .pragma("journal_size_limit", (256 << 20).to_string())
         .pragma("secure_delete", "ON")
+        .pragma("cache_size", format!("-{CACHE_KIB}"))
         .pragma("temp_store", "MEMORY")
 }
 

@@ -110,7 +110,7 @@ fn no_damaged_page_passes_for_the_journal() {
             unreachable!()
         };
         let mut journal = place.open().await;
-        for n in 0..60 {
+        for n in 0..240 {
             journal.append(batch(n * 20..n * 20 + 20)).await.unwrap();
         }
         let head = journal.head();
@@ -119,12 +119,14 @@ fn no_damaged_page_passes_for_the_journal() {
         let file = dir.join("journal.db");
         let whole = std::fs::read(&file).unwrap();
         let (mut refused, mut found, mut unharmed) = (0, 0, 0);
-        for page in 0..whole.len() / 4096 {
+        // As the file says itself, where its format has it.
+        let size = usize::from(u16::from_be_bytes([whole[16], whole[17]]));
+        for page in 0..whole.len() / size {
             let mut damaged = whole.clone();
-            for byte in &mut damaged[page * 4096 + 64..page * 4096 + 96] {
+            for byte in &mut damaged[page * size + 64..page * size + 96] {
                 *byte ^= 0x55;
             }
-            let at = page * 4096 + 2_500;
+            let at = page * size + size * 5 / 8;
             damaged[at] ^= 0x10;
             std::fs::write(&file, &damaged).unwrap();
             match open_when_free(&place.location).await {

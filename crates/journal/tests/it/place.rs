@@ -143,8 +143,8 @@ impl Chance {
 pub fn entry(n: u64) -> Entry {
     Entry {
         at_ms: 1_700_000_000_000 + n as i64,
-        by: format!("usr_{}", n % 7),
-        request: n.is_multiple_of(3).then(|| format!("req-{n}")),
+        by: format!("usr_{}", n % 7).into(),
+        request: n.is_multiple_of(3).then(|| format!("req-{n}").into()),
         event: format!(
             r#"{{"kind":"test","n":{n},"text":"é\"{}"}}"#,
             "x".repeat(n as usize % 40)

@@ -10,6 +10,7 @@ both!(
     an_empty_journal_opens,
     what_was_appended_is_read_back,
     bad_events_are_refused_whole,
+    what_is_sealed_ahead_is_written_in_its_turn_alone,
     history_pages_by_scope,
     keys_are_found_and_never_doubled,
     secrets_come_and_go,
@@ -43,8 +44,8 @@ async fn what_was_appended_is_read_back(place: Place) {
             event,
         } = entry(n);
         assert_eq!(
-            (line.seq, line.at_ms, &line.by, &line.request),
-            (n, at_ms, &by, &request)
+            (line.seq, line.at_ms, &*line.by, line.request.as_deref()),
+            (n, at_ms, &*by, request.as_deref())
         );
         assert_eq!(*line.event, *event);
         assert!(line.text.contains(&*event));
@@ -85,6 +86,40 @@ fn row(kind: &str, id: u32, scope: &str, at_ms: i64) -> HistoryRow {
         scope: scope.into(),
         at_ms,
     }
+}
+
+async fn what_is_sealed_ahead_is_written_in_its_turn_alone(place: Place) {
+    let mut journal = place.open().await;
+    let mut sealer = journal.sealer();
+    let ahead: Vec<_> = [1..4, 4..4, 4..9]
+        .map(|ns| sealer.seal(batch(ns)).unwrap())
+        .into();
+    for sealed in ahead {
+        journal.write(sealed).await.unwrap();
+    }
+    let lines = journal.read(1, 100).await.unwrap();
+    assert_eq!(lines.len(), 8);
+    assert!(lines.windows(2).all(|pair| pair[1].prev == pair[0].hash));
+
+    // A batch is left out: whatever was sealed after it is refused, and nothing of it written.
+    let head = journal.head();
+    let left_out = sealer.seal(batch(9..11)).unwrap();
+    let after = sealer.seal(batch(11..12)).unwrap();
+    let refused = journal.write(after).await.unwrap_err();
+    assert_eq!(refused.code(), "journal_out_of_turn");
+    assert_eq!(journal.head(), head);
+    // Somebody appends between sealing and writing.
+    journal.append(batch(9..10)).await.unwrap();
+    let refused = journal.write(left_out).await.unwrap_err();
+    assert_eq!(refused.code(), "journal_out_of_turn");
+    // A bad event moves nothing: the sealer goes on where it was.
+    let mut sealer = journal.sealer();
+    let mut bad = batch(10..12);
+    bad.entries[1].event = "[]".into();
+    assert_eq!(sealer.seal(bad).unwrap_err().code(), "journal_bad_event");
+    journal.write(sealer.seal(batch(10..12)).unwrap()).await.unwrap();
+    let report = journal.verify(VerifyOptions::default()).await.unwrap();
+    assert!(report.is_sound() && report.events == 11);
 }
 
 async fn history_pages_by_scope(place: Place) {

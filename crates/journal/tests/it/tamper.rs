@@ -280,8 +280,8 @@ async fn forge(place: &Place, original: &Place, from: u64) {
             .unwrap();
         let entries = lines.into_iter().map(|line| tenure_journal::Entry {
             at_ms: line.at_ms,
-            by: line.by,
-            request: line.request,
+            by: line.by.into(),
+            request: line.request.map(Into::into),
             event: match line.seq == from {
                 true => line.event.replacen("\"test\"", "\"TEST\"", 1).into(),
                 false => line.event.into(),

@@ -1,6 +1,7 @@
 //! Logins at an OIDC issuer. Only ID tokens signed by the issuer's published keys with RS256, ES256 or EdDSA
 //! are believed; keys are fetched when first needed, and again for an unknown one, at most once a minute.
 
+mod code;
 mod jose;
 
 use std::time::{Duration, Instant};
@@ -45,6 +46,10 @@ struct Keys {
 struct Discovery {
     issuer: String,
     jwks_uri: String,
+    #[serde(default)]
+    authorization_endpoint: String,
+    #[serde(default)]
+    token_endpoint: String,
 }
 
 #[derive(Deserialize)]
@@ -182,7 +187,8 @@ impl Oidc {
             .ok_or_else(|| bad("it is signed with a key its issuer does not publish"))
     }
 
-    async fn fetch_keys(&self) -> Result<Vec<Jwk>, String> {
+    /// What the issuer says of itself.
+    async fn discover(&self) -> Result<Discovery, String> {
         let issuer = &self.options.issuer;
         let place = format!(
             "{}/.well-known/openid-configuration",
@@ -192,6 +198,11 @@ impl Oidc {
         if discovery.issuer != *issuer {
             return Err(format!("it calls itself {}", discovery.issuer));
         }
+        Ok(discovery)
+    }
+
+    async fn fetch_keys(&self) -> Result<Vec<Jwk>, String> {
+        let discovery = self.discover().await?;
         let set: KeySet = self.fetch(&discovery.jwks_uri).await?;
         // Keys of kinds we do not know are none of our business.
         Ok(set
@@ -205,10 +216,12 @@ impl Oidc {
         if !is_trustworthy(place) {
             return Err(format!("{place} is neither https nor on loopback"));
         }
+        self.answer(self.http.get(place)).await
+    }
+
+    async fn answer<T: DeserializeOwned>(&self, request: reqwest::RequestBuilder) -> Result<T, String> {
         let said = |error: reqwest::Error| error.without_url().to_string();
-        let mut response = self
-            .http
-            .get(place)
+        let mut response = request
             .send()
             .await
             .map_err(said)?

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tenure_domain::ledger::bill;
 use tenure_domain::schedule::order::walk::{Turn, Walk};
 use tenure_domain::state::Retired;
 use tenure_domain::{Actor, Command, Event, State, Wish, decide};
@@ -12,7 +13,8 @@ use tokio::time::{Duration, Instant, MissedTickBehavior};
 
 use super::clock::Clock;
 use super::commit::Committer;
-use super::{Accepted, Pending, PendingEvent, PendingReply, Request, WriterOptions};
+use super::{Accepted, Issued, Pending, PendingEvent, PendingReply, Request, WriterOptions};
+use crate::metrics::Metrics;
 
 /// No batch grows beyond this many events; callers wait for the disk instead.
 const MAX_BATCH: usize = 4096;
@@ -31,6 +33,7 @@ struct Writer {
     clock: Clock,
     batch: Pending,
     pass: Option<Pass>,
+    metrics: Arc<Metrics>,
 }
 
 /// A pass over the queue that is under way.
@@ -58,6 +61,7 @@ pub(super) async fn run(
     mut queue: mpsc::Receiver<Request>,
     mut committer: Committer,
     options: WriterOptions,
+    metrics: Arc<Metrics>,
 ) -> Result<Journal, JournalError> {
     let clock = Clock::after(super::now(), state.last_id);
     let mut writer = Writer {
@@ -65,6 +69,7 @@ pub(super) async fn run(
         clock,
         batch: Pending::default(),
         pass: None,
+        metrics,
     };
     writer.start_pass();
     let mut idle = tokio::time::interval(IDLE_PASS);
@@ -126,8 +131,12 @@ impl Writer {
             wish,
         };
         let events = match decide(&self.state, &command) {
-            Ok(events) => self.absorb(&command, events, request.request_id),
+            Ok(events) => {
+                self.metrics.accepted();
+                self.absorb(&command, events, request.request_id)
+            }
             Err(refusal) => {
+                self.metrics.refused(refusal.code);
                 // The caller may have gone away; that changes nothing.
                 let _ = request.reply.send(Err(refusal));
                 return;
@@ -165,9 +174,22 @@ impl Writer {
         events: Vec<Event>,
         request_id: Option<String>,
     ) -> Vec<Arc<Event>> {
-        let by = command.by.to_string();
+        let by: Arc<str> = command.by.to_string().into();
+        let request_id: Option<Arc<str>> = request_id.map(Into::into);
         let mut shared = Vec::with_capacity(events.len());
         for event in events {
+            let place = self.batch.events.len();
+            let rows = bill::rows(&self.state, command.at, &event);
+            self.batch.bill.extend(rows.into_iter().map(|row| (place, row)));
+            self.metrics.note(&self.state, command.at, &event);
+            if let Event::InvoiceIssued { invoice } = &event {
+                let issued = Issued {
+                    id: invoice.id,
+                    path: self.state.tree.path(invoice.draft.scope),
+                    at: command.at,
+                };
+                self.batch.issued.push((place, issued));
+            }
             if let Some(retired) = self.state.apply(command.at, &event) {
                 self.batch.history.push(history_row(&retired));
             }
@@ -236,8 +258,14 @@ impl Writer {
             wish,
         };
         match decide(&self.state, &command) {
-            Ok(events) => drop(self.absorb(&command, events, None)),
-            Err(refusal) => pass.walk.refused(&self.state, &refusal),
+            Ok(events) => {
+                self.metrics.accepted();
+                drop(self.absorb(&command, events, None));
+            }
+            Err(refusal) => {
+                self.metrics.refused(refusal.code);
+                pass.walk.refused(&self.state, &refusal);
+            }
         }
         true
     }
@@ -274,6 +302,8 @@ fn frees_or_allows(event: &Event) -> bool {
             | Event::WindowClosed { .. }
             | Event::BookingChanged { .. }
             | Event::BookingEnded { .. }
+            | Event::LeaseBegan { .. }
+            | Event::LeaseEnded { .. }
     )
 }
 

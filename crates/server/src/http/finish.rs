@@ -3,6 +3,7 @@
 
 use std::any::Any;
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -47,11 +48,16 @@ pub(crate) async fn finish(
         had_token: request.headers().contains_key(header::AUTHORIZATION),
     });
     request.extensions_mut().insert(notes.clone());
+    let metrics = shared.app.controller.metrics();
+    let began = Instant::now();
     let mut response = next.run(request).await;
     if let Some(problem) = problem_of(&mut response) {
         audit::note(&shared.audit, &notes, &problem);
+        metrics.problem(&problem.code);
         response = write_problem(response, *problem, &notes.request_id);
     }
+    let operation = notes.operation.as_ref().map(|operation| operation.id.as_str());
+    metrics.answered(operation, response.status().as_u16(), began.elapsed());
     dress(&mut response, &notes.request_id);
     response
 }

@@ -14,7 +14,7 @@ pages! {
     "contradictory_report" "quota_in_use" "borrow_limit" "not_lent" "budget_held" "scope_suspended" "no_capacity" "not_shared" "no_nodes" "promised" "behind_others"
     "malformed_request" "unauthenticated" "route_not_found" "method_not_allowed" "idempotency_in_flight"
     "body_too_large" "unsupported_media_type" "idempotency_key_reused" "too_many_requests" "too_many_sessions" "slice_in_use" "internal" "not_leader"
-    "unavailable" "booked_out" "booking_closed" "bookings_still_there" "price_changed" "service_full" "service_waits" "replica_failed" "replica_silent"
+    "unavailable" "booked_out" "booking_closed" "bookings_still_there" "trades_still_there" "no_offers" "nothing_to_sell" "self_trade" "price_changed" "service_full" "service_waits" "replica_failed" "replica_silent"
 }
 
 pub fn page(code: &str) -> Option<&'static str> {

@@ -52,7 +52,7 @@ pub async fn serve(
     ));
     let serving = tokio::spawn(services.clone().run(stop.clone()));
     let slots = Arc::new(Semaphore::new(app.options.max_connections));
-    let router = super::router(app, audit.clone(), services, stop.clone());
+    let router = super::router(app, audit.clone(), services, stop.clone(), tls.is_some());
     let acceptor = tls.map(TlsAcceptor::from);
     let graceful = GracefulShutdown::new();
     loop {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use tenure_api::channel::{AllocationReport, RunState};
+use tenure_api::channel::{AllocationReport, GpuQuestion, RunState};
 use tenure_domain::command::Observation;
 use tenure_domain::id::{AllocationId, JobId, NodeId, VolumeId};
 use tenure_domain::workload::job::{Job, Phase, StopReason};
@@ -11,6 +11,8 @@ use tenure_domain::{Event, State, Time};
 
 /// How long it may not be heard what came of a start, a pause or a resumption before it is said again.
 const SAY_AGAIN_MS: u64 = 3_000;
+/// What a job says it saved is noted as often as this.
+const SAVED_APART_MS: u64 = 30_000;
 /// How far past its run-time limit and grace a job may be before the server itself ends it.
 const OVERDUE_MS: u64 = 30_000;
 
@@ -33,6 +35,7 @@ pub enum Step {
         size_mib: u64,
     },
     EraseVolume(VolumeId),
+    CheckGpu(GpuQuestion),
     Observe {
         allocation: AllocationId,
         observation: Observation,
@@ -103,6 +106,7 @@ pub fn steps(state: &State, node: NodeId, whole: bool, reports: &[AllocationRepo
             })
         }));
         steps.extend(erasures(state, node));
+        steps.extend(questions(state, node));
         // Whatever grew while the node was away; volumes that no job uses grow with their next one.
         let used = state.volumes.on(node).filter(|volume| {
             let mut jobs = state.volumes.jobs_of(volume.id);
@@ -120,6 +124,20 @@ pub fn steps(state: &State, node: NodeId, whole: bool, reports: &[AllocationRepo
 fn erasures(state: &State, node: NodeId) -> impl Iterator<Item = Step> {
     let removed = state.volumes.on(node).filter(|volume| volume.removed);
     removed.map(|volume| Step::EraseVolume(volume.id))
+}
+
+/// What is asked of the node's GPUs and not answered.
+fn questions(state: &State, node: NodeId) -> impl Iterator<Item = Step> {
+    let gpus = state.fleet.node(node).into_iter().flat_map(|node| &node.gpus);
+    gpus.filter_map(move |gpu| {
+        let asked = state.market.gpu_check(gpu.id)?;
+        Some(Step::CheckGpu(GpuQuestion {
+            gpu: gpu.id,
+            number: asked.open.filter(|_| asked.node == node)?.number,
+            uuid: gpu.facts.uuid.clone(),
+            memory_mib: gpu.facts.vram_mib,
+        }))
+    })
 }
 
 fn step_of_report(state: &State, node: NodeId, whole: bool, report: &AllocationReport) -> Vec<Step> {
@@ -191,6 +209,27 @@ fn step_of_report(state: &State, node: NodeId, whole: bool, report: &AllocationR
     }
 }
 
+/// What jobs said they saved, where it is news, to half a minute: one may say so each second.
+pub fn saved(state: &State, node: NodeId, reports: &[AllocationReport], at: Time) -> Vec<Step> {
+    let said = reports
+        .iter()
+        .filter_map(|report| Some((report.allocation, report.saved_ago_ms?)));
+    let news = said.filter(|(allocation, ago_ms)| {
+        let saved = Time(at.0.saturating_sub_unsigned(*ago_ms));
+        job_of(state, node, *allocation).is_some_and(|(job, _)| {
+            let known = job
+                .saved
+                .is_some_and(|known| saved < known.plus_ms(SAVED_APART_MS));
+            job.phase == Phase::Running && !known
+        })
+    });
+    news.map(|(allocation, ago_ms)| Step::Observe {
+        allocation,
+        observation: Observation::Saved { ago_ms },
+    })
+    .collect()
+}
+
 /// What an event just committed asks of nodes.
 pub fn steps_for(state: &State, event: &Event) -> Vec<(NodeId, Step)> {
     match event {
@@ -212,6 +251,11 @@ pub fn steps_for(state: &State, event: &Event) -> Vec<(NodeId, Step)> {
             }
             _ => vec![],
         },
+        Event::GpuCheckAsked { node, gpu, .. } => {
+            let of_gpu = |step: &Step| matches!(step, Step::CheckGpu(question) if question.gpu == *gpu);
+            let question = questions(state, *node).find(of_gpu);
+            question.map(|step| (*node, step)).into_iter().collect()
+        }
         Event::JobResuming { job, .. } => of_each(state, *job, |_, allocation| Step::Resume(allocation)),
         _ => step_for_volume(state, event).into_iter().collect(),
     }
@@ -249,7 +293,7 @@ fn step_for_volume(state: &State, event: &Event) -> Option<(NodeId, Step)> {
 }
 
 /// What is said again to a node in conversation: starts and pauses not heard of, stops not followed, jobs past their time,
-/// volumes not erased.
+/// volumes not erased, GPUs that have not shown what they are.
 pub fn sweep(state: &State, node: NodeId, now: Time) -> Vec<Step> {
     let jobs = state.fleet.allocations_on(node).filter_map(|allocation| {
         let (job, member) = job_of(state, node, allocation.id)?;
@@ -272,5 +316,6 @@ pub fn sweep(state: &State, node: NodeId, now: Time) -> Vec<Step> {
         }
         _ => None,
     });
-    steps.chain(erasures(state, node)).collect()
+    let said_again = erasures(state, node).chain(questions(state, node));
+    steps.chain(said_again).collect()
 }

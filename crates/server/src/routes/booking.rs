@@ -15,7 +15,7 @@ use tenure_api::v1::booking::{
     TransferBooking, WhichWindows, WindowView,
 };
 use tenure_api::v1::page::Page;
-use tenure_domain::booking::change::{Edit, Which};
+use tenure_domain::booking::change::{Edit, Which, no_such_window};
 use tenure_domain::booking::plan::quote as quoted;
 use tenure_domain::booking::record::{Booking, BookingSpec, Exception, Window, WindowPhase};
 use tenure_domain::booking::recurrence::{Recurrence, Rule};
@@ -37,7 +37,7 @@ use crate::http::etag::{IfMatch, tagged};
 use crate::http::fail::{Answer, Fail};
 use crate::http::path::Segments;
 use crate::http::query::Query;
-use crate::idempotency::{RepeatKey, create};
+use crate::idempotency::{RepeatKey, change, create};
 use crate::openapi::{ChangeProblems, ReadProblems};
 
 fn window_view(state: &Platform, window: &Window) -> WindowView {
@@ -132,11 +132,13 @@ fn scope_of(caller: &Caller, scope: Option<&str>) -> Answer<ScopeId> {
     }
 }
 
-/// The booking, if the caller's own jobs may use it or the caller may see jobs where it belongs.
+/// The booking, if the caller's own jobs may use it or the caller may see jobs where it belongs. A key that reads no jobs
+/// reads no bookings.
 fn seen<'a>(state: &'a Platform, caller: &Caller, id: BookingId) -> Answer<&'a Booking> {
     let booking = state.bookings.get(id).ok_or_else(Fail::not_found)?;
-    if state.tree.is_within(ScopeId::User(caller.user), booking.scope) {
-        caller.may_look(state)?;
+    let own = ScopeId::User(caller.user);
+    if state.tree.is_within(own, booking.scope) {
+        caller.may(state, Action::JobRead, own)?;
     } else {
         caller.may(state, Action::JobRead, booking.scope)?;
     }
@@ -150,6 +152,16 @@ fn render(state: &Platform, accepted: &Accepted) -> Option<(String, String)> {
     })?;
     let json = serde_json::to_string(&view(state, state.bookings.get(id)?)).ok()?;
     Some((format!("/v1/bookings/{id}"), json))
+}
+
+fn render_changed(state: &Platform, accepted: &Accepted) -> Option<(String, String)> {
+    let id = accepted.events.iter().find_map(|event| match &**event {
+        Event::BookingChanged { booking, .. } => Some(booking.id),
+        Event::WindowExtended { booking, .. } => Some(*booking),
+        _ => None,
+    })?;
+    let json = serde_json::to_string(&view(state, state.bookings.get(id)?)).ok()?;
+    Some((String::new(), json))
 }
 
 /// Makes a booking: its windows are held, and its price.
@@ -211,8 +223,9 @@ fn scopes(state: &Platform, caller: &Caller, scope: Option<&str>) -> Answer<Vec<
             Ok(state.tree.subtree(scope))
         }
         None => {
-            caller.may_look(state)?;
-            let chain = state.tree.chain(ScopeId::User(caller.user));
+            let own = ScopeId::User(caller.user);
+            caller.may(state, Action::JobRead, own)?;
+            let chain = state.tree.chain(own);
             Ok(chain.map(|scope| scope.id).collect())
         }
     }
@@ -305,6 +318,8 @@ fn edited(state: &Platform, id: BookingId, body: &EditBooking) -> Answer<(Edit, 
         _ => None,
     };
     if let Some(from) = from {
+        // What is left of a series is counted up to there: no further than its windows go.
+        booking.window(from).ok_or_else(no_such_window)?;
         spec.recurrence = spec.recurrence.rest(from, &zone);
     }
     spec.recurrence.start = start.unwrap_or(spec.recurrence.start);
@@ -356,26 +371,28 @@ fn shown(shared: &Shared, id: BookingId) -> Answer<Response> {
 
 /// Makes a window longer, where nobody else booked what follows.
 #[utoipa::path(post, path = "/v1/bookings/{booking}/extend", tag = "booking", request_body = ExtendBooking,
-    params(("booking" = String, Path, description = "The booking's id")), responses((status = 200, body = BookingView), ChangeProblems))]
+    params(("booking" = String, Path, description = "The booking's id"),
+        ("Idempotency-Key" = Option<String>, Header, description = "Repeating the request with the same key makes it no longer twice")),
+    responses((status = 200, body = BookingView), ChangeProblems))]
 pub(crate) async fn extend_booking(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     path: Segments<1>,
+    repeat: RepeatKey,
     body: JsonBody<ExtendBooking>,
 ) -> Answer<Response> {
     let id: BookingId = path.id(0)?;
     let zone = {
         let state = shared.app.controller.view().read();
-        Zone::bundled(&seen(&state, &caller, id)?.zone.name)?
+        Zone::bundled(&seen(&state, &caller, id)?.zone.name).ok()
     };
     let wish = Wish::ExtendBooking {
         booking: id,
         of: wall(&body.value.of, "/of")?,
         more_s: body.value.more_s,
-        zone: Box::new(zone),
+        zone: zone.map(Box::new),
     };
-    caller.submit(&shared.app.controller, wish).await?;
-    shown(&shared, id)
+    change(&shared, &caller, repeat, &body.bytes, wish, render_changed).await
 }
 
 /// Gives a booking to another scope, which pays for it from then on.
@@ -409,7 +426,7 @@ pub(crate) async fn cancel_booking(
     let id: BookingId = path.id(0)?;
     let zone = {
         let state = shared.app.controller.view().read();
-        Zone::bundled(&seen(&state, &caller, id)?.zone.name)?
+        Zone::bundled(&seen(&state, &caller, id)?.zone.name).ok()
     };
     let of = body
         .value
@@ -426,7 +443,7 @@ pub(crate) async fn cancel_booking(
     let wish = Wish::CancelBooking {
         booking: id,
         which,
-        zone: Box::new(zone),
+        zone: zone.map(Box::new),
     };
     caller.submit(&shared.app.controller, wish).await?;
     Ok(StatusCode::NO_CONTENT)

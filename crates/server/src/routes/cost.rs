@@ -5,10 +5,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use tenure_api::v1::cost::{CostLine, CostQuery, CostView, PieceCost};
-use tenure_api::v1::time::Moment;
-use tenure_domain::tenancy::role::Action;
+use tenure_domain::ledger::bill::Eye;
+use tenure_domain::money::Micros;
 use tenure_domain::tenancy::scope::ScopeId;
-use tenure_domain::time::Period;
 use tenure_domain::workload::job::{DoneJob, Phase};
 use tenure_domain::workload::spec::JobSpec;
 use tenure_domain::workload::task::Tasks;
@@ -16,6 +15,7 @@ use tenure_domain::workload::task::progress::one;
 use tenure_domain::{State as Platform, Time};
 use tenure_journal::HistoryRow;
 
+use super::bill::{choose, eye, span};
 use super::job::view::owner_path;
 use crate::auth::Caller;
 use crate::controller::now;
@@ -35,51 +35,20 @@ pub(crate) async fn costs(
     Query(query): Query<CostQuery>,
 ) -> Answer<Json<CostView>> {
     let at = now();
-    let moment = |text: Option<&str>, name: &str| -> Answer<Option<Time>> {
-        let parsed = text.map(|text| text.parse::<Moment>().map(|moment| moment.0));
-        parsed.transpose().map_err(|why| Fail::invalid(name, why))
-    };
-    let since = moment(query.since.as_deref(), "since")?.unwrap_or(Period::Month.start(at));
-    let until = moment(query.until.as_deref(), "until")?.unwrap_or(at);
-    if since > until {
-        return Err(Fail::invalid("since", "the span ends before it begins"));
-    }
-    let (mut view, path) = {
+    let span = span(query.since.as_deref(), query.until.as_deref(), at)?;
+    let (mut view, path, eye) = {
         let state = shared.app.controller.view().read();
         let scope = choose(&state, &caller, query.scope.as_deref())?;
-        let mut view = empty(&state, scope, since, until);
+        let eye = eye(&state, &caller, scope);
+        let mut view = empty(&state, scope, span.start, span.end);
         // What runs now belongs to any span that has not ended.
-        if until >= at {
-            add_live(&state, scope, &mut view);
+        if span.end >= at {
+            add_live(&state, scope, eye, &mut view);
         }
-        (view, state.tree.path(scope))
+        (view, state.tree.path(scope), eye)
     };
-    add_done(&shared, &path, &mut view).await?;
+    add_done(&shared, &path, eye, &mut view).await?;
     Ok(Json(view))
-}
-
-/// The scope asked for, or the widest one above the caller whose costs it may see.
-fn choose(state: &Platform, caller: &Caller, asked: Option<&str>) -> Answer<ScopeId> {
-    if let Some(asked) = asked {
-        let scope = asked.parse().map_err(|_| Fail::not_found())?;
-        caller.may(state, Action::CostRead, scope)?;
-        return Ok(scope);
-    }
-    let me = ScopeId::User(caller.user);
-    let above: Vec<ScopeId> = state.tree.chain(me).map(|scope| scope.id).collect();
-    let widest = above
-        .into_iter()
-        .rev()
-        .find(|&scope| caller.may(state, Action::CostRead, scope).is_ok());
-    widest.map_or_else(
-        || {
-            Err(caller
-                .may(state, Action::CostRead, me)
-                .err()
-                .map_or_else(Fail::not_found, Fail::from))
-        },
-        Ok,
-    )
 }
 
 fn empty(state: &Platform, scope: ScopeId, since: Time, until: Time) -> CostView {
@@ -108,7 +77,7 @@ fn add(view: &mut CostView, gpu_ms: &mut u64, line: CostLine) {
     }
 }
 
-fn add_live(state: &Platform, scope: ScopeId, view: &mut CostView) {
+fn add_live(state: &Platform, scope: ScopeId, eye: Eye, view: &mut CostView) {
     let mut gpu_ms = 0;
     for job in state
         .jobs_within(scope)
@@ -117,7 +86,7 @@ fn add_live(state: &Platform, scope: ScopeId, view: &mut CostView) {
         let held = job
             .admission
             .as_ref()
-            .map_or(0, |admission| admission.hold.left.money.0);
+            .map_or(0, |admission| admission.hold.left_at(scope).money.0);
         view.held_micros = view.held_micros.saturating_add(held);
         // Its job has its cost.
         if job.parent().is_some() {
@@ -130,10 +99,23 @@ fn add_live(state: &Platform, scope: ScopeId, view: &mut CostView) {
             ended: None,
             ran_ms: job.ran_ms,
             gpu_ms: job.charged.gpu_ms,
-            charged_micros: job.charged.money.0,
-            pieces: pieces(&job.spec, job.tasks.as_deref(), job.charged.money.0),
+            charged_micros: paid(eye, job.charged.money, job.resold),
+            pieces: pieces(
+                &job.spec,
+                job.tasks.as_deref(),
+                paid(eye, job.charged.money, job.resold),
+            ),
         };
         add(view, &mut gpu_ms, line);
+    }
+}
+
+/// What a job cost, in the prices of the level that asks: a tenant's own towards the platform, a subscriber's and a
+/// user's towards their tenant.
+fn paid(eye: Eye, charged: Micros, resold: Option<Micros>) -> i64 {
+    match eye {
+        Eye::Tenant => charged.0,
+        Eye::Subscriber | Eye::User => resold.unwrap_or(charged).0,
     }
 }
 
@@ -152,7 +134,7 @@ fn pieces(spec: &JobSpec, tasks: Option<&Tasks>, charged_micros: i64) -> Option<
 }
 
 /// Adds every job of the span, last ended first, page by page.
-async fn add_done(shared: &Shared, path: &str, view: &mut CostView) -> Answer<()> {
+async fn add_done(shared: &Shared, path: &str, eye: Eye, view: &mut CostView) -> Answer<()> {
     let (since, until) = (view.since.0, view.until.0);
     let mut gpu_ms: u64 = view.lines.iter().map(|line| line.gpu_ms).sum();
     // Ids are never empty, so this stands before every row that ended at `until` or later.
@@ -170,7 +152,7 @@ async fn add_done(shared: &Shared, path: &str, view: &mut CostView) -> Answer<()
                 return Ok(());
             }
             before = (row.at_ms, row.id.clone());
-            let line = line_of(shared, &row)?;
+            let line = line_of(shared, eye, &row)?;
             add(view, &mut gpu_ms, line);
         }
         if last_page {
@@ -179,9 +161,10 @@ async fn add_done(shared: &Shared, path: &str, view: &mut CostView) -> Answer<()
     }
 }
 
-fn line_of(shared: &Shared, row: &HistoryRow) -> Answer<CostLine> {
+fn line_of(shared: &Shared, eye: Eye, row: &HistoryRow) -> Answer<CostLine> {
     let job: DoneJob = serde_json::from_str(&row.body).map_err(|error| Fail::internal(&error))?;
     let state = shared.app.controller.view().read();
+    let charged_micros = paid(eye, job.charged.money, job.resold);
     Ok(CostLine {
         job: job.id,
         name: job.spec.name.clone(),
@@ -189,7 +172,7 @@ fn line_of(shared: &Shared, row: &HistoryRow) -> Answer<CostLine> {
         ended: Some(job.ended.into()),
         ran_ms: job.ran_ms,
         gpu_ms: job.charged.gpu_ms,
-        charged_micros: job.charged.money.0,
-        pieces: pieces(&job.spec, job.tasks.as_deref(), job.charged.money.0),
+        charged_micros,
+        pieces: pieces(&job.spec, job.tasks.as_deref(), charged_micros),
     })
 }

@@ -1,6 +1,7 @@
 //! The event stream: what happened, as server-sent events that can be resumed, each caller seeing only what
 //! they may.
 
+mod price;
 mod sight;
 mod streams;
 
@@ -16,6 +17,7 @@ use futures_util::stream::{self, BoxStream};
 use futures_util::{FutureExt, StreamExt};
 use tenure_api::v1::event::{EventQuery, EventView};
 use tenure_api::v1::time::Moment;
+use tenure_domain::event::Subject;
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::{Event, Time};
@@ -179,6 +181,10 @@ impl Tail {
             return Some(());
         }
         if self.sight.sees(&self.shared, &event).await? {
+            let event = match event.subject() {
+                Subject::Job(job) => price::only(event, self.sight.prices(&self.shared, job).await?),
+                _ => event,
+            };
             self.ready.push_back(write(&line, &event));
         }
         Some(())

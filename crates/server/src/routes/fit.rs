@@ -12,6 +12,7 @@ use tenure_domain::workload::spec::JobSpec;
 
 use super::job::owner_of;
 use crate::auth::Caller;
+use crate::controller::now;
 use crate::http::Shared;
 use crate::http::body::JsonBody;
 use crate::http::fail::{Answer, Fail};
@@ -32,7 +33,7 @@ pub(crate) async fn fit_workload(
         demand: asked.demand,
         ..JobSpec::of_workload(asked.name.as_deref().unwrap_or("fit"), asked.workload)
     };
-    let fit = fit(&state, owner, &spec).map_err(Fail::from)?;
+    let fit = fit(&state, owner, &spec, now()).map_err(Fail::from)?;
     Ok(Json(FitView {
         fit,
         currency: state.prices.currency.to_string(),

@@ -1,6 +1,8 @@
 //! GPUs, their slices and how they are used. Who may see the fleet sees all of it; others see the devices on which
 //! jobs run that they may see, their own slices on them, and of all other slices only the size.
 
+pub(crate) mod survey;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -64,12 +66,13 @@ impl<'a> Looker<'a> {
         let holders = gpu.holders.clone();
         let slices = holders
             .into_iter()
-            .filter_map(|id| self.slice(gpu, id, last.as_ref()));
+            .filter_map(|id| self.slice(gpu, id, last.as_ref()))
+            .collect();
         DeviceView {
             node: node.id,
             node_name: node.name.to_string(),
-            gpu: gpu_view(gpu),
-            slices: slices.collect(),
+            gpu: gpu_view(self.state, gpu),
+            slices,
             read: last.as_ref().map(|last| last.at.into()),
             stale: last.as_ref().is_some_and(|last| last.stale),
             gauges: last.filter(|_| self.fleet).map(|last| last.reading.gauges),

@@ -2,7 +2,7 @@
 //! rights of the place it ended at.
 
 pub mod audit;
-pub(super) mod list;
+pub(crate) mod list;
 pub mod log;
 pub mod pause;
 pub mod plan;

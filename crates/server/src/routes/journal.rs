@@ -65,15 +65,24 @@ pub(crate) async fn journal_proof(
 ) -> Answer<Json<ProofView>> {
     may_read(&shared, &caller)?;
     let seq: u64 = path.id(0)?;
-    let head = signed(&shared)?;
+    prove(&shared, seq).await.map(Json)
+}
+
+/// Proves an event against a head signed now.
+pub(super) async fn prove(shared: &Shared, seq: u64) -> Answer<ProofView> {
+    let head = signed(shared)?;
     let proof = shared.app.controller.reader().prove(seq, head.seq).await?;
     let path = proof.path.iter().map(ToString::to_string).collect();
-    let head = head_view(&shared, head);
-    Ok(Json(ProofView {
+    Ok(ProofView {
         line: proof.line,
         index: proof.index,
         size: proof.size,
         path,
-        head,
-    }))
+        head: head_view(shared, head),
+    })
+}
+
+/// The journal's head as it is now, signed.
+pub(super) fn head(shared: &Shared) -> Answer<HeadView> {
+    Ok(head_view(shared, signed(shared)?))
 }

@@ -1,4 +1,4 @@
-//! Login: an ID token from the issuer becomes a key of limited life.
+//! Login: an ID token from the issuer, or for the console another key, becomes a key of limited life.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use tenure_domain::time::HOUR_MS;
 use tenure_domain::{Actor, Wish};
 
 use super::access::{NewKeyWish, new_key};
-use crate::auth::Stranger;
 use crate::auth::oidc::nobody;
+use crate::auth::{self, Stranger};
 use crate::controller::now;
 use crate::http::Shared;
 use crate::http::body::JsonBody;
@@ -49,7 +49,7 @@ pub(crate) async fn login(
     let login = body.value;
     let identity = oidc.verify(login.id_token.reveal(), &login.nonce, now()).await?;
     let user = choose(&shared, &identity, login.user.as_deref())?;
-    forget_expired(&shared, user).await;
+    forget_expired(&shared, user, |label| label == LABEL).await;
     let wish = NewKeyWish {
         user,
         label: LABEL.into(),
@@ -58,6 +58,24 @@ pub(crate) async fn login(
     };
     let key = new_key(&shared, Actor::user(user), &stranger.request_id, wish).await?;
     Ok((StatusCode::CREATED, Json(key)))
+}
+
+/// Opens a session of the console with a key: one of twelve hours at most that may do what the key may, and ends with it.
+pub(crate) async fn open_session(shared: &Shared, token: &str) -> Answer<NewKey> {
+    let (user, wish) = {
+        let state = shared.app.controller.view().read();
+        let key = auth::key_of(token, &state)?;
+        let latest = now().plus_ms(LIFE_MS);
+        let wish = NewKeyWish {
+            user: key.user,
+            label: auth::derived_label(key.id),
+            expires: Some(key.expires.map_or(latest, |expires| expires.min(latest))),
+            allow: key.allow.clone(),
+        };
+        (key.user, wish)
+    };
+    forget_expired(shared, user, auth::is_derived).await;
+    new_key(shared, Actor::user(user), "console", wish).await
 }
 
 /// The user a proven login stands for.
@@ -83,14 +101,14 @@ fn choose(shared: &Shared, identity: &Identity, wanted: Option<&str>) -> Answer<
 }
 
 /// Keys of earlier logins that have run out make room for the new one.
-async fn forget_expired(shared: &Shared, user: UserId) {
+async fn forget_expired(shared: &Shared, user: UserId, ours: fn(&str) -> bool) {
     let at = now();
     let expired: Vec<_> = {
         let state = shared.app.controller.view().read();
         let mine = state
             .keys
             .of_user(user)
-            .filter(|key| &*key.label == LABEL && key.expires.is_some_and(|expires| expires <= at));
+            .filter(|key| ours(&key.label) && key.expires.is_some_and(|expires| expires <= at));
         mine.map(|key| key.id).collect()
     };
     for key in expired {

@@ -6,14 +6,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use tenure_api::token::{self, JoinTicket};
-use tenure_api::v1::node::{CreateJoinToken, GpuView, NewJoinToken, NodeView};
-use tenure_api::v1::page::{Page, PageQuery};
-use tenure_domain::Wish;
-use tenure_domain::id::NodeId;
+use tenure_api::v1::node::{CreateJoinToken, GpuView, NewJoinToken, NodeQuery, NodeView};
+use tenure_api::v1::page::Page;
+use tenure_domain::id::{NodeId, TenantId};
 use tenure_domain::schedule::fleet::{Gpu, Node};
 use tenure_domain::schedule::label::Labels;
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
+use tenure_domain::{State as Platform, Wish};
 
 use crate::auth::{Caller, digest};
 use crate::controller::now;
@@ -30,7 +30,7 @@ use crate::openapi::{ChangeProblems, ReadProblems};
 
 const MAX_VALID_S: u64 = 30 * 24 * 3600;
 
-pub(super) fn gpu_view(gpu: &Gpu) -> GpuView {
+pub(super) fn gpu_view(state: &Platform, gpu: &Gpu) -> GpuView {
     let facts = &gpu.facts;
     GpuView {
         id: gpu.id,
@@ -49,11 +49,16 @@ pub(super) fn gpu_view(gpu: &Gpu) -> GpuView {
             .collect(),
         present: gpu.present,
         quarantine: gpu.quarantine.as_deref().map(str::to_owned),
+        checked: state
+            .market
+            .gpu_check(gpu.id)
+            .and_then(|check| check.passed)
+            .map(Into::into),
         hardware: facts.hardware.as_deref().cloned(),
     }
 }
 
-fn view(node: &Node) -> NodeView {
+fn view(state: &Platform, node: &Node) -> NodeView {
     NodeView {
         id: node.id,
         name: node.name.to_string(),
@@ -66,15 +71,19 @@ fn view(node: &Node) -> NodeView {
         volume_mib: node.volume_mib,
         used_volume_mib: node.used_volume_mib,
         allocations: u32::try_from(node.allocations.len()).unwrap_or(u32::MAX),
-        gpus: node.gpus.iter().map(gpu_view).collect(),
+        gpus: node.gpus.iter().map(|gpu| gpu_view(state, gpu)).collect(),
         labels: node.labels.clone(),
+        owner: node.owner,
         revision: node.revision,
     }
 }
 
 fn shown(shared: &Shared, node: NodeId) -> Answer<Json<NodeView>> {
     let state = shared.app.controller.view().read();
-    Ok(Json(view(state.fleet.node(node).ok_or_else(Fail::not_found)?)))
+    Ok(Json(view(
+        &state,
+        state.fleet.node(node).ok_or_else(Fail::not_found)?,
+    )))
 }
 
 /// Makes a ticket with which one node may join, once. It is in this answer and nowhere else.
@@ -92,6 +101,9 @@ pub(crate) async fn create_join_token(
             format!("a token is good for 1 to {MAX_VALID_S} seconds"),
         ));
     }
+    let tenant = body.value.tenant.as_deref();
+    let tenant = tenant.map(|tenant| tenant.parse::<TenantId>()).transpose();
+    let tenant = tenant.map_err(|_| Fail::not_found())?;
     let bytes: [u8; 32] = random();
     let expires = now().plus_ms(valid_s * 1000);
     caller
@@ -100,6 +112,7 @@ pub(crate) async fn create_join_token(
             Wish::CreateJoinToken {
                 digest: digest(&bytes),
                 expires,
+                tenant,
             },
         )
         .await?;
@@ -116,22 +129,45 @@ pub(crate) async fn create_join_token(
     ))
 }
 
-/// Lists the nodes in the order they joined.
-#[utoipa::path(get, path = "/v1/nodes", tag = "node", params(PageQuery), responses((status = 200, body = Page<NodeView>), ReadProblems))]
+/// A right over a node: the platform's people have it over all, a tenant's over those it brought. Who has neither is
+/// told the same of any node, be there one or not.
+fn may(caller: &Caller, state: &Platform, action: Action, node: NodeId) -> Answer<()> {
+    let owner = state.fleet.node(node).and_then(|node| node.owner);
+    let own = owner.is_some_and(|owner| caller.may(state, action, ScopeId::Tenant(owner)).is_ok());
+    match own {
+        true => Ok(()),
+        false => Ok(caller.may(state, action, ScopeId::Platform)?),
+    }
+}
+
+/// Lists the nodes in the order they joined: all of them, or those of one tenant.
+#[utoipa::path(get, path = "/v1/nodes", tag = "node", params(NodeQuery), responses((status = 200, body = Page<NodeView>), ReadProblems))]
 pub(crate) async fn nodes(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
-    Query(query): Query<PageQuery>,
+    Query(query): Query<NodeQuery>,
 ) -> Answer<Json<Page<NodeView>>> {
     let state = shared.app.controller.view().read();
-    caller.may(&state, Action::NodeRead, ScopeId::Platform)?;
-    let turn = Turn::new(&shared, &caller, "nodes", query.limit, query.cursor.as_deref())?;
+    // As in a path: what cannot be an id is as absent as what nobody has.
+    let tenant = query.tenant.as_deref().map(|tenant| tenant.parse::<TenantId>());
+    let tenant = tenant.transpose().map_err(|_| Fail::not_found())?;
+    match tenant {
+        Some(tenant) => {
+            state.tree.find(ScopeId::Tenant(tenant))?;
+            caller.may(&state, Action::NodeRead, ScopeId::Tenant(tenant))?;
+        }
+        None => caller.may(&state, Action::NodeRead, ScopeId::Platform)?,
+    }
+    let list = format!("nodes/{}", query.tenant.as_deref().unwrap_or_default());
+    let turn = Turn::new(&shared, &caller, &list, query.limit, query.cursor.as_deref())?;
     let after: Option<NodeId> = turn.after.as_ref().and_then(|after| after.parse().ok());
     let ahead = state
         .fleet
         .nodes()
-        .filter(|node| after.is_none_or(|after| node.id > after));
-    Ok(Json(turn.page(ahead.map(view), |node| node.id.to_string())))
+        .filter(|node| after.is_none_or(|after| node.id > after))
+        .filter(|node| tenant.is_none() || [node.owner, node.labels.dedicated].contains(&tenant));
+    let shown = ahead.map(|node| view(&state, node));
+    Ok(Json(turn.page(shown, |node| node.id.to_string())))
 }
 
 /// Shows a node.
@@ -142,12 +178,14 @@ pub(crate) async fn node(
     caller: Caller,
     path: Segments<1>,
 ) -> Answer<Json<NodeView>> {
-    caller.may(
+    let node = path.id(0)?;
+    may(
+        &caller,
         &shared.app.controller.view().read(),
         Action::NodeRead,
-        ScopeId::Platform,
+        node,
     )?;
-    shown(&shared, path.id(0)?)
+    shown(&shared, node)
 }
 
 /// Takes a node out of service; what runs there goes on.
@@ -220,7 +258,7 @@ pub(crate) async fn revoke_node(
     let node: NodeId = path.id(0)?;
     let keys = {
         let state = shared.app.controller.view().read();
-        caller.may(&state, Action::NodeManage, ScopeId::Platform)?;
+        may(&caller, &state, Action::NodeManage, node)?;
         state.fleet.node(node).ok_or_else(Fail::not_found)?.keys.clone()
     };
     for key in keys {

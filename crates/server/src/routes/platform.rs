@@ -10,9 +10,12 @@ use tenure_api::v1::page::{Page, PageQuery};
 use tenure_api::v1::platform::Health;
 use tenure_domain::Wish;
 use tenure_domain::ledger::price::Prices;
+use tenure_domain::ledger::sheet::Sheet;
+use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::spec::{Demand, Sku};
 
 use crate::auth::{Caller, Stranger};
+use crate::controller::now;
 use crate::http::body::{JsonBody, NoBody};
 use crate::http::cursor::Turn;
 use crate::http::fail::{Answer, Fail};
@@ -74,12 +77,14 @@ pub(crate) async fn error_page(_: Stranger, path: Segments<1>) -> Answer<Respons
     Ok(([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], page).into_response())
 }
 
-/// Shows the price list.
+/// Shows the price list, as the caller's own level pays it.
 #[utoipa::path(get, path = "/v1/prices", tag = "platform", responses((status = 200, body = Prices), ReadProblems))]
 pub(crate) async fn prices(State(shared): State<Arc<Shared>>, caller: Caller) -> Answer<Json<Prices>> {
     let state = shared.app.controller.view().read();
     caller.may_look(&state)?;
-    Ok(Json(state.prices.clone()))
+    let me = ScopeId::User(caller.user);
+    let sheet = Sheet::of(&state.prices, &state.books, &state.tree, me, now());
+    Ok(Json(sheet.prices()))
 }
 
 /// Sets the price list as a whole; what is running keeps its price.

@@ -97,7 +97,7 @@ pub(crate) async fn relay(
         let mut connection = match ticket.replica.connection().await {
             Ok(connection) => connection,
             Err(why) => {
-                unreachable(shared, desk, &ticket, &why);
+                doubted(shared, desk, &ticket, &why);
                 continue;
             }
         };
@@ -115,6 +115,10 @@ pub(crate) async fn relay(
                     let fail = not_answered(unsent.error());
                     // A body that its caller did not finish is not the service's loss.
                     account.lost = fail.problem.status == 502;
+                    if account.lost {
+                        // It may be about to end: whoever asks next is not to meet it before it answers again.
+                        doubted(shared, desk, &ticket, "it ended before it answered");
+                    }
                     return Err(fail);
                 }
             },
@@ -149,7 +153,8 @@ fn prepared(caller: &Caller, path: &str, mut request: Request) -> Answer<Request
     Ok(request)
 }
 
-fn unreachable(shared: &Arc<Shared>, desk: &Arc<Desk>, ticket: &Ticket, why: &str) {
+/// Gets no requests until it has shown again that it takes them.
+fn doubted(shared: &Arc<Shared>, desk: &Arc<Desk>, ticket: &Ticket, why: &str) {
     tracing::info!(service = %desk.job, replica = %ticket.replica.job, why, "a replica was not reached");
     if desk.unready(&ticket.replica) {
         probe(&shared.services, desk.clone(), ticket.replica.clone());

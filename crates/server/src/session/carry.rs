@@ -11,7 +11,7 @@ use tenure_api::channel::stream::{Exit, Size, Up};
 use tenure_api::v1::session::{ClientSays, INPUT, STDERR, STDOUT, ServerSays};
 use tenure_domain::id::SessionId;
 use tenure_engine::Stream;
-use tenure_engine::stream::{StreamReceiver, StreamSender};
+use tenure_engine::stream::{Over, StreamReceiver, StreamSender};
 
 use super::Counts;
 
@@ -20,6 +20,8 @@ const PING: Duration = Duration::from_secs(15);
 /// A client that has answered nothing for this long is gone.
 const SILENCE: Duration = Duration::from_secs(120);
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// A terminal is told its size at most this often; of those said in between, the last one counts.
+const RESIZE: Duration = Duration::from_millis(20);
 
 type Sink = SplitSink<WebSocket, Message>;
 
@@ -224,39 +226,94 @@ async fn downward(
     }
 }
 
+/// The size a terminal is yet to be told.
+struct Sizes {
+    wanted: Option<Size>,
+    due: tokio::time::Instant,
+}
+
+impl Sizes {
+    async fn pass(&mut self, sender: &StreamSender) -> Result<(), Over> {
+        let Some(size) = self.wanted.take() else {
+            return Ok(());
+        };
+        self.due = tokio::time::Instant::now() + RESIZE;
+        sender.resize(size).await
+    }
+}
+
 async fn upward(
     source: &mut SplitStream<WebSocket>,
     sender: StreamSender,
     counts: &Counts,
     pulse: &Pulse,
 ) -> String {
-    let not_understood = || "the client said what is not of this protocol".to_owned();
-    while let Some(Ok(message)) = source.next().await {
-        pulse.beat();
-        let passed = match message {
-            Message::Binary(bytes) => {
-                let Some((&INPUT, bytes)) = bytes.split_first() else {
-                    return not_understood();
-                };
-                counts.inward.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-                pulse.held_up.store(true, Ordering::Relaxed);
-                let passed = sender.send(bytes).await;
-                pulse.held_up.store(false, Ordering::Relaxed);
-                pulse.beat();
-                passed
-            }
-            Message::Text(text) => match serde_json::from_str(&text) {
-                Ok(ClientSays::End) => sender.end().await,
-                Ok(ClientSays::Resize { rows, cols }) => sender.resize(Size { rows, cols }).await,
-                Err(_) => return not_understood(),
+    let mut sizes = Sizes {
+        wanted: None,
+        due: tokio::time::Instant::now(),
+    };
+    loop {
+        let message = tokio::select! {
+            () = tokio::time::sleep_until(sizes.due), if sizes.wanted.is_some() => None,
+            message = source.next() => match message {
+                Some(Ok(message)) => Some(message),
+                _ => return gone(),
             },
-            Message::Close(_) => return gone(),
-            Message::Ping(_) | Message::Pong(_) => Ok(()),
+        };
+        let passed = match message {
+            None => sizes.pass(&sender).await,
+            Some(message) => {
+                pulse.beat();
+                match heard(message, &sender, &mut sizes, counts, pulse).await {
+                    Ok(passed) => passed,
+                    Err(why) => return why,
+                }
+            }
         };
         if passed.is_err() {
             // Its receiver says why; this is only the first to notice.
             std::future::pending::<()>().await;
         }
     }
-    gone()
+}
+
+/// Passes one message on; the error is why no more are heard.
+async fn heard(
+    message: Message,
+    sender: &StreamSender,
+    sizes: &mut Sizes,
+    counts: &Counts,
+    pulse: &Pulse,
+) -> Result<Result<(), Over>, String> {
+    let not_understood = || "the client said what is not of this protocol".to_owned();
+    Ok(match message {
+        Message::Binary(bytes) => {
+            let Some((&INPUT, bytes)) = bytes.split_first() else {
+                return Err(not_understood());
+            };
+            counts.inward.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            pulse.held_up.store(true, Ordering::Relaxed);
+            // What is typed after a resize finds the terminal in its new size.
+            let passed = match bytes {
+                [] => Ok(()),
+                bytes => match sizes.pass(sender).await {
+                    Ok(()) => sender.send(bytes).await,
+                    over => over,
+                },
+            };
+            pulse.held_up.store(false, Ordering::Relaxed);
+            pulse.beat();
+            passed
+        }
+        Message::Text(text) => match serde_json::from_str(&text) {
+            Ok(ClientSays::End) => sender.end().await,
+            Ok(ClientSays::Resize { rows, cols }) => {
+                sizes.wanted = Some(Size { rows, cols });
+                Ok(())
+            }
+            Err(_) => return Err(not_understood()),
+        },
+        Message::Close(_) => return Err(gone()),
+        Message::Ping(_) | Message::Pong(_) => Ok(()),
+    })
 }

@@ -92,6 +92,7 @@ impl Maker<'_> {
             kind: None,
             gpu_seconds: None,
             frames: None,
+            alerts_permille: Vec::new(),
         };
         self.wish(Wish::SetBudgets {
             scope: globex,

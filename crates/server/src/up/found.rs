@@ -80,6 +80,7 @@ pub fn announce(server: &str, agents: SocketAddr, founded: &Founded, demo: Optio
     };
     say(String::new());
     say(format!("  Tenure is up      {server}"));
+    say(format!("  console           {server}/console"));
     say(format!("  API reference     {server}/docs"));
     say(format!("  agents join at    {agents}"));
     say(format!("  owner's token in  {}", founded.token_file.display()));

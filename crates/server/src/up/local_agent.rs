@@ -46,6 +46,7 @@ pub async fn ticket(
         Wish::CreateJoinToken {
             digest: Digest(Sha256::digest(bytes).into()),
             expires,
+            tenant: None,
         },
     )
     .await?;

@@ -4,7 +4,7 @@ use std::sync::{Arc, RwLock};
 
 use async_trait::async_trait;
 use tenure_api::channel::stream::Target;
-use tenure_api::channel::{DeviceSlice, LogChunk, LogStream, Order};
+use tenure_api::channel::{DeviceSlice, GpuQuestion, LogChunk, LogStream, Order};
 use tenure_domain::id::{AllocationId, NodeId, VolumeId};
 use tenure_domain::workload::job::StopReason;
 use tenure_engine::{Engine, EngineError, Seen, Stream};
@@ -31,6 +31,11 @@ impl Switch {
 impl Engine for Switch {
     fn name(&self) -> &'static str {
         "switch"
+    }
+
+    fn connected(&self) -> usize {
+        let engine = self.0.read().expect("short and without panics").clone();
+        engine.map_or(0, |engine| engine.connected())
     }
 
     async fn start(&self, node: NodeId, order: Order) -> Result<(), EngineError> {
@@ -89,6 +94,10 @@ impl Engine for Switch {
 
     async fn erase_volume(&self, node: NodeId, volume: VolumeId) -> Result<(), EngineError> {
         self.engine(node)?.erase_volume(node, volume).await
+    }
+
+    async fn check_gpu(&self, node: NodeId, question: GpuQuestion) -> Result<(), EngineError> {
+        self.engine(node)?.check_gpu(node, question).await
     }
 
     async fn receipts_taken(&self, node: NodeId, number: u64) -> Result<(), EngineError> {

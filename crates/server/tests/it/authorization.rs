@@ -46,10 +46,13 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
         "secret_write",
         "volume_manage",
         "booking_manage",
+        "market_trade",
         "node_read",
         "node_manage",
         "price_set",
+        "invoice_manage",
         "journal_read",
+        "metric_read",
     ];
     let list: &[&str] = match role {
         "owner" => &all,
@@ -72,8 +75,10 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
             "secret_write",
             "volume_manage",
             "booking_manage",
+            "market_trade",
             "node_read",
             "node_manage",
+            "metric_read",
         ],
         "member" => &[
             "scope_read",
@@ -82,7 +87,7 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
             "service_use",
             "secret_write",
         ],
-        "billing" => &["scope_read", "cost_read", "budget_set"],
+        "billing" => &["scope_read", "cost_read", "budget_set", "invoice_manage"],
         "auditor" => &[
             "scope_read",
             "job_read",
@@ -90,6 +95,7 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
             "event_read",
             "node_read",
             "journal_read",
+            "metric_read",
         ],
         _ => &[],
     };
@@ -97,7 +103,7 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
 }
 
 /// What everybody may do to themselves.
-const TO_SELF: [&str; 10] = [
+const TO_SELF: [&str; 11] = [
     "scope_read",
     "key_manage",
     "job_read",
@@ -108,6 +114,7 @@ const TO_SELF: [&str; 10] = [
     "service_use",
     "cost_read",
     "secret_write",
+    "metric_read",
 ];
 
 /// What a row's target is.
@@ -201,6 +208,24 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("cancel_booking", At(Booking, "booking_manage")),
         ("booking_terms", AnyKey),
         ("set_booking_terms", Platform("price_set")),
+        ("offers", AnyKey),
+        ("market_book", AnyKey),
+        ("price_index", AnyKey),
+        ("market_terms", AnyKey),
+        ("set_market_terms", Platform("price_set")),
+        ("make_offer", At(Scope, "market_trade")),
+        // Only a tenant sells, and the cast trades above: what is there is reached from the platform.
+        ("withdraw_offer", Platform("market_trade")),
+        ("auto_offers", At(Scope, "cost_read")),
+        ("set_auto_offer", At(Scope, "market_trade")),
+        ("remove_auto_offer", At(Scope, "market_trade")),
+        ("buy", At(Scope, "market_trade")),
+        ("place_bid", At(Scope, "market_trade")),
+        ("bids", At(Scope, "cost_read")),
+        ("cancel_bid", Platform("market_trade")),
+        ("leases", At(Scope, "cost_read")),
+        ("recall_lease", Platform("market_trade")),
+        ("return_lease", Platform("market_trade")),
         ("submit_job", At(User, "job_submit")),
         ("plan_job", At(User, "job_submit")),
         ("fit_workload", At(User, "job_submit")),
@@ -221,12 +246,31 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("services", AnyKey),
         ("call_service", At(Job, "service_use")),
         ("costs", At(Scope, "cost_read")),
+        ("scope_prices", At(Scope, "scope_read")),
+        ("price_books", At(Scope, "cost_read")),
+        ("set_price_book", At(Scope, "price_set")),
+        ("bill_rows", At(Scope, "cost_read")),
+        ("analysis", At(Scope, "cost_read")),
+        ("forecast", At(Scope, "cost_read")),
+        ("draft_invoice", At(Scope, "cost_read")),
+        ("invoices", At(Scope, "cost_read")),
+        // It is the seller's to bill, and the cast stands below it: of tenants that is the platform. `invoice.rs` and
+        // `adjustment.rs` have who may bill below a tenant.
+        ("adjust", Platform("invoice_manage")),
+        ("issue_invoice", Platform("invoice_manage")),
+        ("pay_invoice", Platform("invoice_manage")),
+        ("invoice", Platform("cost_read")),
+        ("invoice_rows", Platform("cost_read")),
+        ("invoice_file", Platform("cost_read")),
         ("events", At(Scope, "scope_read")),
         ("nodes", Platform("node_read")),
         ("node", Platform("node_read")),
         // Everybody sees the devices of jobs they see, and here nobody has such a job; `gpu.rs` tests who has.
         ("gpus", AnyKey),
         ("gpu", Platform("node_read")),
+        // Everybody sees figures of themselves; `metric.rs` tests who sees more.
+        ("metrics", AnyKey),
+        ("dcgm_metrics", AnyKey),
         ("create_join_token", Platform("node_manage")),
         ("cordon", Platform("node_manage")),
         ("uncordon", Platform("node_manage")),
@@ -456,6 +500,20 @@ struct Case {
     body: Option<Value>,
 }
 
+fn offer(scope: &str) -> Value {
+    json!({
+        "scope": scope, "class": "T4", "gpu_milli": 1, "price_micros": 1_000_000,
+        "min_lease_s": 60, "max_lease_s": 3600, "notice_s": 0,
+    })
+}
+
+fn bid(scope: &str) -> Value {
+    json!({
+        "scope": scope, "class": "H100", "gpu_milli": 1, "duration_s": 60, "price_micros": 1,
+        "expires": now().plus_ms(3_600_000).rfc3339(),
+    })
+}
+
 struct Stage<'a> {
     world: &'a World,
     cast: &'a Cast,
@@ -480,6 +538,45 @@ impl Stage<'_> {
             "scope": scope, "name": name, "class": "H100", "size": { "unit": "gpus", "count": 1 },
             "zone": "UTC", "start": wall(0), "end": wall(30),
         })
+    }
+
+    /// A span of the foreign tenant's that was not billed.
+    fn span(&self) -> Value {
+        self.count.set(self.count.get() + 1);
+        let at = |minutes: u32| {
+            let ms = u64::from(minutes) * 60_000;
+            tenure_domain::Time(1_700_000_000_000).plus_ms(ms).rfc3339()
+        };
+        let n = self.count.get();
+        json!({ "scope": self.cast.scopes[&Foreign], "since": at(n), "until": at(n + 1) })
+    }
+
+    /// An invoice of that tenant's.
+    async fn invoice(&self) -> String {
+        let issued = self.world.post(&self.world.owner, "/v1/invoices", self.span());
+        issued.await.id()
+    }
+
+    /// An offer of the tenant above the caller.
+    async fn offer(&self) -> String {
+        let tenant = &self.cast.scopes[&Parent];
+        let limits = json!({ "limits": { "gpu_milli@class:T4": 1_000_000 } });
+        self.owner_does(Method::PUT, &format!("/v1/scopes/{tenant}/quota"), limits)
+            .await;
+        let made = self
+            .world
+            .post(&self.world.owner, "/v1/market/offers", offer(tenant));
+        made.await.id()
+    }
+
+    /// A lease of that tenant's to the foreign one.
+    async fn lease(&self) -> String {
+        self.offer().await;
+        let wanted =
+            json!({ "scope": self.cast.scopes[&Foreign], "class": "T4", "gpu_milli": 1, "duration_s": 60 });
+        let bought = self.world.post(&self.world.owner, "/v1/market/buy", wanted).await;
+        let bought = bought.json();
+        bought["fills"][0]["lease"].as_str().expect("a lease").to_owned()
     }
 
     async fn owner_does(&self, method: Method, path: &str, body: Value) {
@@ -688,6 +785,46 @@ impl Stage<'_> {
             "cancel_booking" => post(format!("/v1/bookings/{target}/cancel"), json!({ "which": "all" })),
             "booking_terms" => get("/v1/booking-terms".into()),
             "set_booking_terms" => put("/v1/booking-terms".into(), json!({})),
+            "offers" => get("/v1/market/offers".into()),
+            "market_book" => get("/v1/market/book".into()),
+            "price_index" => get("/v1/market/index".into()),
+            "market_terms" => get("/v1/market/terms".into()),
+            "set_market_terms" => put("/v1/market/terms".into(), json!({})),
+            "make_offer" => post("/v1/market/offers".into(), offer(target)),
+            "withdraw_offer" => delete(format!("/v1/market/offers/{}", self.offer().await)),
+            "auto_offers" | "bids" | "leases" => {
+                let list = operation.replace('_', "-");
+                get(format!("/v1/market/{list}?scope={target}"))
+            }
+            "set_auto_offer" => put(
+                format!("/v1/market/auto-offers/{target}/H100"),
+                json!({ "floor_micros": 1, "min_lease_s": 60, "max_lease_s": 60, "notice_s": 0 }),
+            ),
+            "remove_auto_offer" => delete(format!("/v1/market/auto-offers/{target}/H100")),
+            "buy" => post(
+                "/v1/market/buy".into(),
+                json!({ "scope": target, "class": "H100", "gpu_milli": 1, "duration_s": 60, "dry_run": true }),
+            ),
+            "place_bid" => post("/v1/market/bids".into(), bid(target)),
+            "cancel_bid" => {
+                let placed = self.world.post(
+                    &self.world.owner,
+                    "/v1/market/bids",
+                    bid(&self.cast.scopes[&Foreign]),
+                );
+                let placed = placed.await.json();
+                delete(format!(
+                    "/v1/market/bids/{}",
+                    placed["bid"]["id"].as_str().expect("a bid")
+                ))
+            }
+            "recall_lease" | "return_lease" => {
+                let verb = operation.trim_end_matches("_lease");
+                post(
+                    format!("/v1/market/leases/{}/{verb}", self.lease().await),
+                    json!({}),
+                )
+            }
             "submit_job" => post(
                 "/v1/jobs".into(),
                 json!({ "owner": target, "spec": spec(&self.fresh()) }),
@@ -700,7 +837,26 @@ impl Stage<'_> {
                 "/v1/fit".into(),
                 json!({ "owner": target, "workload": { "inference": { "model": "7B" } } }),
             ),
-            "jobs" | "costs" => get(format!("/v1/{operation}?scope={target}")),
+            "jobs" | "costs" | "analysis" | "forecast" | "invoices" => {
+                get(format!("/v1/{operation}?scope={target}"))
+            }
+            "scope_prices" => get(format!("/v1/scopes/{target}/prices")),
+            "price_books" => get(format!("/v1/scopes/{target}/price-books")),
+            "set_price_book" => put(format!("/v1/scopes/{target}/price-books"), json!({ "book": {} })),
+            "bill_rows" => get(format!("/v1/bill-rows?scope={target}")),
+            "draft_invoice" => get(format!("/v1/invoice-draft?scope={target}")),
+            "adjust" => post(
+                "/v1/adjustments".into(),
+                json!({ "scope": self.cast.scopes[&Foreign], "kind": "credit", "amount_micros": 1, "reason": "r" }),
+            ),
+            "issue_invoice" => post("/v1/invoices".into(), self.span()),
+            "pay_invoice" => {
+                let invoice = self.invoice().await;
+                post(format!("/v1/invoices/{invoice}/pay"), json!({ "reference": "r" }))
+            }
+            "invoice" => get(format!("/v1/invoices/{}", self.invoice().await)),
+            "invoice_rows" => get(format!("/v1/invoices/{}/rows", self.invoice().await)),
+            "invoice_file" => get(format!("/v1/invoices/{}/file", self.invoice().await)),
             "events" => get(format!("/v1/events?follow=false&scope={target}")),
             "job" => get(format!("/v1/jobs/{target}")),
             "stop_job" | "pause_job" | "resume_job" => {
@@ -722,6 +878,8 @@ impl Stage<'_> {
             "job_tasks" => get(format!("/v1/jobs/{target}/tasks")),
             "why" | "logs" => get(format!("/v1/jobs/{target}/{operation}")),
             "node" => get(format!("/v1/nodes/{}", node().await)),
+            "metrics" => get("/metrics".into()),
+            "dcgm_metrics" => get("/metrics/dcgm".into()),
             "gpu" => get(format!("/v1/gpus/{}", self.world.gpu(&self.fresh()).await)),
             "release_gpu" => post(
                 format!("/v1/gpus/{}/release", self.world.gpu(&self.fresh()).await),

@@ -210,3 +210,53 @@ async fn the_rest_of_a_series_is_edited_with_what_was_left_of_it() {
     }
     assert_eq!((pages.len(), &json!(pages)), (5, &whole["items"]));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rest_from_a_window_there_is_not_is_asked_of_nobody() {
+    let world = World::new().await;
+    let tenant = world.tenant("acme").await;
+    let (_, key) = world.user(&tenant, "ada", Some("member")).await;
+    world.gpu("g1").await;
+    let mut hourly = body("hourly", 48);
+    hourly["rule"] = json!("FREQ=HOURLY;INTERVAL=3");
+    let made = world.post(&key, "/v1/bookings", hourly).await.json();
+    let path = format!("/v1/bookings/{}", made["id"].as_str().unwrap());
+    // Counted through to there, it would be tens of millions of windows, with the books held meanwhile.
+    let far = json!({ "which": "rest", "of": "9989-01-01T00:00", "end": wall(49) });
+    let edit = format!("{path}/edit");
+    let refused = world.post(&key, &edit, far);
+    let refused = tokio::time::timeout(std::time::Duration::from_secs(20), refused).await;
+    let refused = refused.expect("answered while somebody still waits");
+    assert_eq!(
+        (refused.status.as_u16(), &refused.json()["code"]),
+        (404, &json!("not_found")),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_is_made_longer_once_for_each_key() {
+    let world = World::new().await;
+    let tenant = world.tenant("acme").await;
+    let (_, key) = world.user(&tenant, "ada", Some("member")).await;
+    world.gpu("g1").await;
+    let made = world.post(&key, "/v1/bookings", body("w", 48)).await.json();
+    let path = format!("/v1/bookings/{}/extend", made["id"].as_str().unwrap());
+    let longer = json!({ "of": made["windows"][0]["of"], "more_s": 3600 });
+    let extend = |name: &'static str, body: Value| {
+        let request = world.request(Method::POST, &path, Some(&key)).json(&body);
+        world.send(request.header("Idempotency-Key", name))
+    };
+    let first = extend("one", longer.clone()).await;
+    assert_eq!(first.status, 200, "{first:?}");
+    assert!(!first.headers.contains_key("location"));
+    let again = extend("one", longer.clone()).await;
+    assert_eq!((again.status, &again.bytes), (first.status, &first.bytes));
+    assert_eq!(again.headers["idempotent-replayed"], "true");
+    let other = extend("two", longer).await;
+    let price = |reply: &crate::world::Reply| reply.json()["price_micros"].as_i64().unwrap();
+    let hour = made["price_micros"].as_i64().unwrap() / 2;
+    assert_eq!((price(&first), price(&other)), (3 * hour, 4 * hour));
+    let reused = extend("one", json!({ "of": made["windows"][0]["of"], "more_s": 60 })).await;
+    assert_eq!(reused.code(), "idempotency_key_reused", "{reused:?}");
+}

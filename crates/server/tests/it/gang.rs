@@ -175,6 +175,7 @@ async fn each_node_is_told_of_its_own_members_until_it_has_them() {
         ran_ms: 1,
         state,
         usage: None,
+        saved_ago_ms: None,
         kept: None,
         conduct: None,
     };
@@ -213,6 +214,52 @@ async fn each_node_is_told_of_its_own_members_until_it_has_them() {
             }
         ]
     );
+    setting.world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_says_it_saved_is_noted_now_and_then_and_shown() {
+    let setting = Setting::new(2).await;
+    let (first, node) = setting.members[0];
+    let news = |ago_ms| {
+        let report = AllocationReport {
+            allocation: first,
+            ran_ms: 1,
+            state: RunState::Running,
+            usage: None,
+            saved_ago_ms: ago_ms,
+            kept: None,
+            conduct: None,
+        };
+        let state = setting.world.controller.view().read();
+        plan::saved(
+            &state,
+            node,
+            &[report],
+            tenure_server::controller::now().plus_ms(60_000),
+        )
+    };
+    let saved = |ago_ms| {
+        [Step::Observe {
+            allocation: first,
+            observation: Observation::Saved { ago_ms },
+        }]
+    };
+    assert_eq!(news(Some(0)), [], "it does not run yet");
+    for member in [0, 1] {
+        setting.see(member, Observation::Running).await;
+    }
+    assert_eq!((news(None), news(Some(5))), (vec![], saved(5).into()));
+    assert!(setting.shown().await["saved"].is_null());
+    setting.see(0, Observation::Saved { ago_ms: 0 }).await;
+    assert!(
+        setting.shown().await["saved"].is_string(),
+        "{:?}",
+        setting.shown().await
+    );
+    // It was just said; half a minute on it is said again.
+    assert_eq!(news(Some(40_000)), []);
+    assert_eq!(news(Some(10_000)), saved(10_000));
     setting.world.end().await;
 }
 

@@ -8,21 +8,21 @@ use tenure_server::controller::now;
 
 use crate::world::World;
 
-const GPU: &str = "GPU-shared";
+pub const GPU: &str = "GPU-shared";
 
 /// Two tenants on one device, and a third with nothing on it.
-struct House {
-    world: World,
+pub struct House {
+    pub world: World,
     gpu: String,
-    ada: String,
-    boss: String,
+    pub ada: String,
+    pub boss: String,
     cleo: String,
-    stranger: String,
-    auditor: String,
+    pub stranger: String,
+    pub auditor: String,
 }
 
 impl House {
-    async fn new() -> House {
+    pub async fn new() -> House {
         let world = World::new().await;
         let gpu = world.gpu(GPU).await.to_string();
         let mut tenants = Vec::new();
@@ -70,7 +70,7 @@ impl House {
     }
 
     /// What the node says of the device.
-    fn read(&self, busy: &[(AllocationId, u16)]) {
+    pub fn read(&self, busy: &[(AllocationId, u16)]) {
         let slices = busy.iter().map(|&(allocation, busy)| SliceReading {
             allocation,
             use_now: SliceUse {
@@ -92,6 +92,7 @@ impl House {
             uuid: GPU.into(),
             gauges,
             slices: slices.collect(),
+            parts: Vec::new(),
         }];
         self.world.readings.take(Measured { node, devices }, now());
     }

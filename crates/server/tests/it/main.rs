@@ -1,8 +1,11 @@
 //! The server over real HTTP, each test with its own platform on its own port.
 
+mod adjustment;
+mod analysis;
 mod authorization;
 mod bad_input;
 mod booking;
+mod console;
 mod error_page;
 mod etag;
 mod event;
@@ -10,7 +13,13 @@ mod fit;
 mod gang;
 mod gpu;
 mod idempotency;
+mod invoice;
 mod login;
+mod market;
+mod metric;
+mod money;
+mod node;
+mod price_book;
 mod route;
 mod secret;
 mod service;

@@ -289,6 +289,48 @@ async fn there_are_only_so_many_and_who_is_gone_does_not_count() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn of_many_sizes_the_node_hears_few_and_the_last() {
+    const SIZES: u16 = 20_000;
+    let world = World::new().await;
+    world.node("n", 8000).await;
+    let acme = world.tenant("acme").await;
+    let (ada, token) = world.user(&acme, "ada", Some("member")).await;
+    let job = running(&world, &ada, "job").await;
+    let mut session = client(&world, &token)
+        .attach_job(&job, &AttachQuery::default())
+        .await
+        .unwrap();
+    open(&mut session).await;
+    let Session { mut sender, receiver } = session;
+    let sending = tokio::spawn(async move {
+        for rows in 1..=SIZES {
+            let resize = ClientSays::Resize { rows, cols: 80 };
+            sender.say(&resize).await.unwrap();
+        }
+        sender.input(b"typed").await.unwrap();
+        sender
+    });
+    let mut receiver = receiver;
+    let mut told = Vec::new();
+    loop {
+        match receiver.next().await.unwrap() {
+            Heard::Stderr(bytes) => told.extend(bytes),
+            Heard::Stdout(bytes) => break assert_eq!(bytes, b"typed"),
+            other => panic!("{other:?}"),
+        }
+    }
+    let told = String::from_utf8(told).unwrap();
+    let sizes: Vec<&str> = told.split_whitespace().collect();
+    assert_eq!(
+        sizes.last(),
+        Some(&"20000x80"),
+        "the last, and before what was typed"
+    );
+    assert!(sizes.len() < usize::from(SIZES) / 4, "{} sizes", sizes.len());
+    drop(sending.await.unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn many_connections_to_a_port_are_one_session() {
     let world = World::new().await;
     world.node("n", 8000).await;

@@ -108,12 +108,12 @@ impl Engine for NoEngine {
                 match down {
                     Down::Window { credit } => room += credit,
                     Down::Close => return,
-                    Down::Data { .. } | Down::End => waiting.push_back(down),
-                    _ => {}
+                    Down::Open { .. } => {}
+                    Down::Data { .. } | Down::End | Down::Resize { .. } => waiting.push_back(down),
                 }
-                while let Some(up) = echo(&mut waiting, &mut room) {
-                    if let Up::Data { bytes, .. } = &up {
-                        far.take(Up::Window { credit: cost(bytes) }).unwrap();
+                while let Some((up, credit)) = echo(&mut waiting, &mut room) {
+                    if credit > 0 {
+                        far.take(Up::Window { credit }).unwrap();
                     }
                     far.take(up).unwrap();
                 }
@@ -126,24 +126,26 @@ impl Engine for NoEngine {
     }
 }
 
-/// What can be said back now.
-fn echo(waiting: &mut VecDeque<Down>, room: &mut u32) -> Option<Up> {
-    if let Some(Down::Data { bytes }) = waiting.front() {
-        *room = room.checked_sub(cost(bytes))?;
-    }
-    Some(match waiting.pop_front()? {
-        Down::Data { bytes } => Up::Data {
-            from: LogStream::Stdout,
-            bytes,
-        },
-        _ => Up::Closed {
-            exit: Some(Exit {
+/// What can be said back now, a terminal's sizes among it, and what was passed on by that.
+fn echo(waiting: &mut VecDeque<Down>, room: &mut u32) -> Option<(Up, u32)> {
+    let (from, bytes, credit) = match waiting.front()? {
+        Down::Data { bytes } => (LogStream::Stdout, bytes.clone(), cost(bytes)),
+        Down::Resize { size } => {
+            let said = format!("{}x{} ", size.rows, size.cols);
+            (LogStream::Stderr, said.into_bytes(), 0)
+        }
+        _ => {
+            waiting.pop_front();
+            let exit = Some(Exit {
                 code: Some(7),
                 signal: None,
-            }),
-            why: None,
-        },
-    })
+            });
+            return Some((Up::Closed { exit, why: None }, 0));
+        }
+    };
+    *room = room.checked_sub(cost(&bytes))?;
+    waiting.pop_front();
+    Some((Up::Data { from, bytes }, credit))
 }
 
 pub struct World {
@@ -407,6 +409,7 @@ impl World {
             .system(Wish::CreateJoinToken {
                 digest: token,
                 expires,
+                tenant: None,
             })
             .await
             .unwrap();

@@ -139,22 +139,27 @@ pub async fn once(house: &House, rounds: u64, replicas: Replicas, asks: &[Ask]) 
     let job = client.submit_job(&submission(rounds, replicas)?, None).await?;
     let id = job.id.to_string();
     until_ready(&client, &id, replicas.min).await?;
-    let course = Course::default();
-    let watching = tokio::spawn(watch(client.clone(), id.clone(), course.clone()));
+    let (course, watched) = (Course::default(), Instant::now());
+    let watching = tokio::spawn(watch(client.clone(), id.clone(), watched, course.clone()));
     let url = format!("{}/v1/services/{id}/generate", house.url());
     let replay = Replay::run(&url, &house.demo_token(ADA), asks).await?;
     // As long again as it takes to be quiet, so that what is given back is seen.
     if replicas.min < replicas.max {
         let begun = Instant::now();
         let patience = Duration::from_secs(u64::from(IDLE_S) + 40);
-        while begun.elapsed() < patience && service(&client, &id).await?.living > replicas.min {
+        while begun.elapsed() < patience {
+            let now = service(&client, &id).await?;
+            if now.living.max(now.wanted) <= replicas.min {
+                break;
+            }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
     }
     let seen = service(&client, &id).await?;
     watching.abort();
     let done = stopped(&client, &id).await?;
-    let over_time = course.lock().expect("short and without panics").clone();
+    let mut over_time = course.lock().expect("short and without panics").clone();
+    note(&mut over_time, watched, &seen);
     Ok(outcome(replicas, &replay, &seen, &done, over_time))
 }
 
@@ -182,25 +187,27 @@ async fn until_ready(client: &Client, id: &str, least: u32) -> anyhow::Result<()
 /// What a service was like whenever it changed.
 type Course = Arc<Mutex<Vec<[u32; 5]>>>;
 
-async fn watch(client: Client, id: String, course: Course) {
-    let begun = Instant::now();
+async fn watch(client: Client, id: String, begun: Instant, course: Course) {
     let mut look = tokio::time::interval(Duration::from_millis(500));
     loop {
         look.tick().await;
         let Ok(now) = service(&client, &id).await else {
             continue;
         };
-        let row = [
-            begun.elapsed().as_secs() as u32,
-            now.ready,
-            now.wanted,
-            now.in_flight,
-            now.waiting,
-        ];
-        let mut course = course.lock().expect("short and without panics");
-        if course.last().is_none_or(|last| last[1..3] != row[1..3]) {
-            course.push(row);
-        }
+        note(&mut course.lock().expect("short and without panics"), begun, &now);
+    }
+}
+
+fn note(course: &mut Vec<[u32; 5]>, begun: Instant, now: &ServiceView) {
+    let row = [
+        begun.elapsed().as_secs() as u32,
+        now.ready,
+        now.wanted,
+        now.in_flight,
+        now.waiting,
+    ];
+    if course.last().is_none_or(|last| last[1..3] != row[1..3]) {
+        course.push(row);
     }
 }
 

@@ -1,7 +1,7 @@
 //! `tenure-bench`: live benchmarks beside peers. `--json` prints one line a figure.
 
 use clap::{Parser, Subcommand};
-use tenure_sim::bench::{booking, device, figure, journal, service, start, tenant};
+use tenure_sim::bench::{booking, device, figure, invoice, journal, ledger, market, service, start, tenant};
 
 #[derive(Parser)]
 #[command(about = "Live benchmarks of Tenure beside its peers")]
@@ -41,6 +41,10 @@ enum Bench {
         #[arg(long, default_value_t = 10)]
         pairs: usize,
     },
+    /// Postings in double entry per second, durable, beside PostgreSQL and SQLite.
+    Ledger,
+    /// Orders per second: the bare book beside a published one, through every policy, and durable; searches.
+    Market,
     /// A year of 5,000 recurring bookings on 1,000 GPUs: whether there is room, and making one.
     Booking,
     /// A service under the two Azure LLM traces at their own pace: replicas scaled by the load, then a fixed number.
@@ -61,6 +65,11 @@ enum Bench {
         /// The fixed number of replicas; as many as the scaled run had at most, unless said.
         #[arg(long)]
         fixed: Option<u32>,
+    },
+    /// A large invoice: counted up, written out with its proofs, and checked.
+    Invoice {
+        #[arg(long, default_value_t = 1_000_000)]
+        rows: u64,
     },
     /// All of them but `service`, which takes traces.
     All,
@@ -117,6 +126,17 @@ fn main() -> anyhow::Result<()> {
     }
     if all || matches!(bench, Bench::Booking) {
         booking::run(args.short);
+    }
+    match &bench {
+        Bench::Invoice { rows } => runtime.block_on(invoice::run(*rows))?,
+        Bench::All => runtime.block_on(invoice::run(if args.short { 10_000 } else { 1_000_000 }))?,
+        _ => {}
+    }
+    if all || matches!(bench, Bench::Ledger) {
+        runtime.block_on(ledger::run(args.short))?;
+    }
+    if all || matches!(bench, Bench::Market) {
+        runtime.block_on(market::run(args.short))?;
     }
     if all || matches!(bench, Bench::Journal) {
         runtime.block_on(journal::run(scale))?;

@@ -40,6 +40,9 @@ enum What {
         gpus_per_node: usize,
         #[arg(long, default_value_t = 200_000)]
         decisions: usize,
+        /// Only what is durable.
+        #[arg(long)]
+        durable: bool,
         /// One JSON object a line instead of text.
         #[arg(long)]
         json: bool,
@@ -99,19 +102,12 @@ fn main() -> anyhow::Result<()> {
             nodes,
             gpus_per_node,
             decisions,
+            durable,
             json,
         } => {
-            print(json, &throughput::singles(nodes, gpus_per_node, decisions))?;
-            print(json, &whole::decided(nodes, gpus_per_node, decisions))?;
-            for size in [8, 16, 64, 512] {
-                if let Some(line) = whole::gangs(nodes, gpus_per_node, size, 200) {
-                    print(json, &line)?;
-                }
+            if !durable {
+                in_memory(nodes, gpus_per_node, decisions, json)?;
             }
-            print(
-                json,
-                &whole::preempting(nodes, gpus_per_node, decisions.min(2_000)),
-            )?;
             let runtime = tokio::runtime::Runtime::new()?;
             let durable = runtime.block_on(whole::durable(nodes.min(1213), gpus_per_node, 3.0))?;
             print(json, &durable)?;
@@ -120,6 +116,17 @@ fn main() -> anyhow::Result<()> {
         What::Utilisation(args) => utilisation::run(&args)?,
     }
     Ok(())
+}
+
+fn in_memory(nodes: usize, gpus: usize, decisions: usize, json: bool) -> anyhow::Result<()> {
+    print(json, &throughput::singles(nodes, gpus, decisions))?;
+    print(json, &whole::decided(nodes, gpus, decisions))?;
+    for size in [8, 16, 64, 512] {
+        if let Some(line) = whole::gangs(nodes, gpus, size, 200) {
+            print(json, &line)?;
+        }
+    }
+    print(json, &whole::preempting(nodes, gpus, decisions.min(2_000)))
 }
 
 /// `openb_pod_list_default.csv` is the trace `default`.

@@ -72,6 +72,7 @@ impl Cell {
         self.system(Wish::CreateJoinToken {
             digest: token,
             expires,
+            tenant: None,
         });
         let joined = self.system(Wish::JoinNode {
             token,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure_domain::booking::change::Edit;
-use tenure_domain::booking::plan::Wanted;
+use tenure_domain::booking::plan::{MAX_WINDOWS, Wanted};
 use tenure_domain::booking::record::{Exception, Size};
 use tenure_domain::booking::zone::{Wall, Zone};
 use tenure_domain::id::BookingId;
@@ -113,7 +113,9 @@ pub fn run(nodes: usize, bookings: usize, questions: usize, seed: u64) -> Year {
             at: cell.at,
             shelf: cell.state.bookings.shelf(),
             liked: &[],
+            known: None,
             had: &[],
+            most: MAX_WINDOWS,
         };
         let answer = wanted.plan(cell.at, cell.at.plus_ms(cell.state.terms.horizon_ms()));
         year.questions.push(began.elapsed());

@@ -21,6 +21,9 @@ pub struct Line {
     pub decisions_per_s: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes_per_node: Option<usize>,
+    /// Processor time of all threads for each, in microseconds; the callers' is in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processor_us: Option<f64>,
 }
 
 pub fn fleet(nodes: usize, gpus: usize) -> Board {
@@ -89,5 +92,6 @@ fn line(case: &str, nodes: usize, gpus: usize, decisions: usize, began: Busy, bo
         decisions,
         decisions_per_s: decisions as f64 / began.elapsed().as_secs_f64().max(1e-9),
         bytes_per_node: Some(board.size() / nodes.max(1)),
+        processor_us: None,
     }
 }

@@ -1,8 +1,11 @@
 //! Tests over the whole house: its rules, and the real programs together.
 
 mod audit;
+mod console;
 mod crash;
 mod interrupt;
+mod market;
+mod metric;
 mod service;
 mod session;
 mod share;

@@ -3,6 +3,7 @@
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use tenure_api::v1::node::NodeQuery;
 use tenure_sim::house::{House, program};
 
 const ADA: &str = "acme/research/ada";
@@ -124,10 +125,10 @@ async fn from_making_to_erasure_on_the_command_line() {
         assert!(begun.elapsed() < Duration::from_secs(60), "never erased");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let node = &house.owner().nodes(None).await.unwrap().items[0];
+    let node = &house.owner().nodes(&NodeQuery::default()).await.unwrap().items[0];
     assert!(node.volume_mib > 0);
     let begun = Instant::now();
-    while house.owner().nodes(None).await.unwrap().items[0].used_volume_mib > 0 {
+    while house.owner().nodes(&NodeQuery::default()).await.unwrap().items[0].used_volume_mib > 0 {
         assert!(
             begun.elapsed() < Duration::from_secs(30),
             "the erasure was never noted"

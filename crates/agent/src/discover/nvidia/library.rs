@@ -1,5 +1,5 @@
 //! NVML by hand: the functions that the agent needs, each looked up when the library is loaded. Those that change
-//! something are in `change`.
+//! something are in `change`, those that measure in `measure`.
 //!
 //! Types and numbers are those of `nvml.h`. The functions with a version in their name keep their layout for ever;
 //! the newest used are `nvmlDeviceGetGpuInstancePossiblePlacements_v2` and `nvmlDeviceGetGpuInstanceProfileInfoV`
@@ -255,6 +255,17 @@ functions! {
     destroy_compute = b"nvmlComputeInstanceDestroy" (Handle);
     compute_id = b"nvmlDeviceGetComputeInstanceId" (Handle, *mut c_uint);
     set_memory_limits = b"nvmlDeviceSetMemoryLimits_v1" (Handle, *mut MemoryLimits);
+    clock = b"nvmlDeviceGetClockInfo" (Handle, c_uint, *mut c_uint);
+    encoder = b"nvmlDeviceGetEncoderUtilization" (Handle, *mut c_uint, *mut c_uint);
+    decoder = b"nvmlDeviceGetDecoderUtilization" (Handle, *mut c_uint, *mut c_uint);
+    pcie_replays = b"nvmlDeviceGetPcieReplayCounter" (Handle, *mut c_uint);
+    remapped_rows = b"nvmlDeviceGetRemappedRows" (Handle, *mut c_uint, *mut c_uint, *mut c_uint, *mut c_uint);
+    memory_2 = b"nvmlDeviceGetMemoryInfo_v2" (Handle, *mut Memory2);
+    gpm_support = b"nvmlGpmQueryDeviceSupport" (Handle, *mut GpmSupport);
+    gpm_alloc = b"nvmlGpmSampleAlloc" (*mut Sample);
+    gpm_sample = b"nvmlGpmSampleGet" (Handle, Sample);
+    gpm_part_sample = b"nvmlGpmMigSampleGet" (Handle, c_uint, Sample);
+    gpm_metrics = b"nvmlGpmMetricsGet" (*mut GpmMetrics);
 }
 
 /// Calls a function that may be missing.
@@ -273,8 +284,11 @@ macro_rules! call {
 }
 
 mod change;
+mod measure;
 
 use change::{ComputeProfile, MemoryLimits};
+pub use measure::{Active, Looks};
+use measure::{GpmMetrics, GpmSupport, Memory2, Sample};
 
 fn chars(text: &[c_char]) -> String {
     let bytes: Vec<u8> = text

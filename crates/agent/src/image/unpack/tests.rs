@@ -11,9 +11,17 @@ use super::*;
 fn unpacked(members: Vec<Member>) -> Result<tempfile::TempDir, ImageError> {
     // Not on a file system in memory, which may know no extended attributes.
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-    fs::create_dir(dir.path().join("layer")).unwrap();
-    unpack(archive(members).as_slice(), &dir.path().join("layer"), 1000)?;
+    bounded(&dir, members, 1000)?;
     Ok(dir)
+}
+
+fn bounded(dir: &tempfile::TempDir, members: Vec<Member>, entries_max: u64) -> Result<Unpacked, ImageError> {
+    fs::create_dir(dir.path().join("layer")).unwrap();
+    unpack(
+        archive(members).as_slice(),
+        &dir.path().join("layer"),
+        entries_max,
+    )
 }
 
 fn whiteout_of(path: &str) -> Member {
@@ -228,6 +236,32 @@ fn the_last_of_several_counts() {
 fn too_many_files_are_refused() {
     let members: Vec<Member> = (0..1001).map(|n| file(format!("f{n}"), "")).collect();
     assert!(matches!(unpacked(members), Err(ImageError::TooLarge { .. })));
+}
+
+/// One entry, and five hundred directories on the way to it.
+#[test]
+fn directories_nobody_named_count_too() {
+    let deep = || vec![file(format!("{}f", "d/".repeat(500)), "x")];
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let refused = bounded(&dir, deep(), 10);
+    assert!(matches!(refused, Err(ImageError::TooLarge { .. })), "{refused:?}");
+    assert!(walk(dir.path()).len() <= 11, "and no more than that were made");
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    let taken = bounded(&dir, deep(), 501).unwrap();
+    assert_eq!((taken.entries, taken.bytes), (501, 501 * ENTRY_BYTES + 1));
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    assert!(bounded(&dir, deep(), 500).is_err());
+}
+
+/// No path of it is longer than may be, and what it makes would be.
+#[test]
+fn no_directory_lies_too_deep_by_way_of_links() {
+    let deeper = |by: usize| {
+        let (first, second) = ("d/".repeat(400), format!("l/{}", "d/".repeat(by)));
+        unpacked(vec![directory(&first), symlink("l", &first), directory(second)])
+    };
+    assert!(matches!(deeper(113), Err(ImageError::Refused(_))));
+    deeper(112).unwrap();
 }
 
 #[test]

@@ -11,6 +11,10 @@ pub(super) const NETWORKS: u16 = 1024;
 /// 100.64.0.0/10, set apart for carriers: a home or office network is rarely there.
 const FIRST: u32 = 0x6440_0000;
 
+/// How many connections of one network the host keeps in mind at once. Its table is one for all: without a bound,
+/// whoever fills it takes away everybody's way out.
+const CONNECTIONS: u32 = 8192;
+
 /// Not the Internet: the host's own and its neighbours' networks, metadata services, groups.
 const NOT_PUBLIC: &str = "0.0.0.0/8, 10.0.0.0/8, 100.64.0.0/10, 127.0.0.0/8, 169.254.0.0/16, 172.16.0.0/12, \
                           192.0.0.0/24, 192.168.0.0/16, 198.18.0.0/15, 224.0.0.0/3";
@@ -49,11 +53,15 @@ pub(super) fn lay(host_part: u16) -> Result<(), String> {
             servers.join(", ")
         )
     };
+    // Nothing goes through `counted`: a kernel that counts no connections says so here, and not at the first job.
     let text = format!(
         r#"table inet {table} {{ }}
 delete table inet {table}
 table inet {table} {{
     map rates {{ type ifname : verdict; }}
+    chain counted {{
+        ct state new ct count over {CONNECTIONS} drop
+    }}
     chain input {{
         type filter hook input priority -10; policy accept;
         iifname "{cables}" drop
@@ -81,12 +89,14 @@ table inet {table} {{
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").map_err(|error| format!("forward packets: {error}"))
 }
 
-/// Bounds what goes over one cable, both ways together. The kernel lets a second's worth through at once.
+/// Bounds what goes over one cable: its connections, and its bytes both ways together. Of these the kernel lets a
+/// second's worth through at once.
 pub(super) fn limit(host_part: u16, number: u16, max_mbit: Option<u32>) -> io::Result<()> {
     let (table, cable) = (table(host_part), cable(host_part, number));
     let chain = format!("rate_{number}");
     let mut text = format!(
         "add chain inet {table} {chain}\nflush chain inet {table} {chain}\n\
+         add rule inet {table} {chain} ct state new ct count over {CONNECTIONS} drop\n\
          add element inet {table} rates {{ \"{cable}\" : jump {chain} }}\n"
     );
     if let Some(mbit) = max_mbit {

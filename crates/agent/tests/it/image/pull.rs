@@ -343,21 +343,82 @@ async fn places_a_registry_may_not_lead_to() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_tls_only_to_this_machine_and_to_hosts_listed() {
-    // This very machine by an address that is no loopback's.
+async fn without_tls_and_off_the_internet_only_to_hosts_listed() {
+    for host in ["127.0.0.1", "localhost", "0.0.0.0"] {
+        let fake = Fake::start(|_| reply(404));
+        let wanted = name(&format!("{host}:{}/x:v1", fake.port));
+        let mut config = quick();
+        config.private_registries.clear();
+        let error = Place::with(config.clone())
+            .store
+            .ensure(&wanted, None)
+            .await
+            .unwrap_err();
+        assert!(matches!(error, ImageError::Refused(_)), "{host}: {error}");
+        assert!(!error.is_passing() && fake.asked().is_empty(), "{host}");
+        config.insecure_registries = vec![format!("{host}:{}", fake.port)];
+        let error = Place::with(config).store.ensure(&wanted, None).await.unwrap_err();
+        assert!(matches!(error, ImageError::NotFound { .. }), "{host}: {error}");
+    }
+    // By an address that is listed and no loopback's: TLS is spoken, and no question asked.
     let fake = Fake::start(|_| reply(404));
+    let mut config = quick();
+    config.private_registries = vec!["0.0.0.0".into()];
     let wanted = name(&format!("0.0.0.0:{}/x:v1", fake.port));
-    let error = Place::new().store.ensure(&wanted, None).await.unwrap_err();
+    let error = Place::with(config).store.ensure(&wanted, None).await.unwrap_err();
     assert!(matches!(error, ImageError::Unreachable { .. }), "{error}");
-    assert!(fake.asked().is_empty(), "TLS was spoken, and no question asked");
-    let mut listed = quick();
-    listed.insecure_registries = vec![format!("0.0.0.0:{}", fake.port)];
-    let error = Place::with(listed).store.ensure(&wanted, None).await.unwrap_err();
-    assert!(matches!(error, ImageError::NotFound { .. }), "{error}");
-    let fake = Fake::start(|_| reply(404));
-    let wanted = name(&format!("localhost:{}/x:v1", fake.port));
-    let error = Place::new().store.ensure(&wanted, None).await.unwrap_err();
-    assert!(matches!(error, ImageError::NotFound { .. }), "{error}");
+    assert!(fake.asked().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_on_this_machine_hears_of_what_a_registry_leads_to() {
+    let built = two_layers();
+    // What a stranger's registry would like to have fetched, with the machine's own standing.
+    let inside = Fake::start(|_| reply(200).body(br#"{"token":"of-the-machine"}"#));
+    for host in [inside.host(), format!("localhost:{}", inside.port)] {
+        for scheme in ["http", "https"] {
+            let place = format!("{scheme}://{host}/secret");
+            let leads: [(&str, &str, String); 2] = [
+                ("location", "manifest", place.clone()),
+                (
+                    "www-authenticate",
+                    "token",
+                    format!(r#"Bearer realm="{place}",service="x""#),
+                ),
+            ];
+            for (header, what, value) in leads {
+                let stranger = Fake::start(move |_| {
+                    reply(if header == "location" { 302 } else { 401 }).header(header, value.clone())
+                });
+                // Listed alone, and not what else is on the machine.
+                let mut config = quick();
+                config.private_registries = vec![stranger.host()];
+                let wanted = name(&format!("{}/x:v1", stranger.host()));
+                let error = Place::with(config).store.ensure(&wanted, None).await.unwrap_err();
+                assert!(
+                    matches!(error, ImageError::Refused(_)),
+                    "{what} at {place}: {error}"
+                );
+                assert!(
+                    stranger.asked().iter().all(|asked| asked.authorization.is_none()),
+                    "and is told nothing"
+                );
+            }
+        }
+    }
+    assert!(inside.asked().is_empty(), "{:?}", inside.asked());
+    // Where the operator listed both, they lead to one another.
+    let blobs = Fake::start({
+        let built = built.clone();
+        move |asked| honest(&built, asked)
+    });
+    let elsewhere = blobs.host();
+    let registry =
+        Fake::start(move |asked| reply(307).header("location", format!("http://{elsewhere}{}", asked.path)));
+    let mut config = quick();
+    config.private_registries = vec![registry.host(), blobs.host()];
+    let wanted = name(&format!("{}/x:v1", registry.host()));
+    Place::with(config).store.ensure(&wanted, None).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

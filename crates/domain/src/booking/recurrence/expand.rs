@@ -55,9 +55,10 @@ impl Expansion {
         }
     }
 
-    /// Gives each wall time from the start to the last day to `take`, until that says stop.
-    pub fn each(&self, last: Date, mut take: impl FnMut(DateTime) -> bool) {
-        let mut number = 0_i64;
+    /// Gives each wall time from the start to the last day to `take`, until that says stop. Periods that are over before
+    /// the first day are passed by, however many they are.
+    pub fn each(&self, first: Date, last: Date, mut take: impl FnMut(DateTime) -> bool) {
+        let mut number = self.number_on(first);
         while let Some(period) = self.period(number).filter(|period| period.begins() <= last) {
             let mut walls = self.walls(&period);
             if !self.rule.by_set_pos.is_empty() {
@@ -70,6 +71,27 @@ impl Expansion {
             }
             number += i64::from(self.rule.interval);
         }
+    }
+
+    /// The last period with a turn that begins by a day; the start's own where that is later.
+    fn number_on(&self, day: Date) -> i64 {
+        let start = self.start.date();
+        let days = || start.until(day).map_or(0, |span| i64::from(span.get_days()));
+        let number = match self.rule.frequency {
+            Frequency::Yearly => i64::from(day.year()) - i64::from(start.year()),
+            Frequency::Monthly => {
+                let months = |day: Date| i64::from(day.year()) * 12 + i64::from(day.month());
+                months(day) - months(start)
+            }
+            Frequency::Weekly => {
+                let into = i64::from(since(self.rule.week_start, start.weekday()));
+                (days() + into).div_euclid(7)
+            }
+            Frequency::Daily => days(),
+            Frequency::Hourly => days() * 24 - i64::from(self.start.hour()),
+        };
+        let interval = i64::from(self.rule.interval);
+        number.max(0) / interval * interval
     }
 
     /// The so-manyth period from the one the start is in.

@@ -169,13 +169,13 @@ pub(super) fn candidates<'a>(state: &'a State, ask: &Ask<'_>, pausing: bool, at:
             borrows = reclaim.lent_to(state, job, first.node).is_some();
         }
         borrows |= candidate.lent.is_some();
-        let mut running = running(job, pauses, borrows, at);
+        let mut running = running(job, pauses, borrows);
         if longer {
             running.cost_gpu_s = cost_gpu_s(state, job, job.ran_ms);
             running.aged = is_aged(state, job, at);
             running.borrows |= !stands_on_nominal(state, job);
         }
-        if nodes.is_empty() || !running.may_give_way(&evictor, &bounds(state, owner), at) {
+        if nodes.is_empty() || !running.may_give_way(&evictor, &bounds(state, owner, Some(ask.owner)), at) {
             continue;
         }
         if let Some(lent) = &candidate.lent {
@@ -204,9 +204,10 @@ pub(in crate::schedule) fn movable<'a>(state: &'a State, ask: &Ask<'_>, at: Time
         let Some(allocation) = job.sole_allocation().and_then(|id| state.fleet.allocation(id)) else {
             continue;
         };
+        let bounds = bounds(state, ScopeId::User(job.owner), Some(ask.owner));
         let may = job.volumes.is_empty()
             && !allocation.slices.is_empty()
-            && running(job, false, false, at).may_move(&bounds(state, ScopeId::User(job.owner)), at);
+            && running(job, false, false).may_move(&bounds, at);
         if may {
             let candidate = Candidate {
                 job,

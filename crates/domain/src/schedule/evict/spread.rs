@@ -284,7 +284,7 @@ impl<'a> Spread<'a, '_> {
         for id in self.candidates.nodes() {
             let node = self.state.fleet.node(id);
             let will_do = |node: &&Node| {
-                node.status == NodeStatus::Up && node.labels.admit(tenant, spec.demand.region.as_deref())
+                node.status == NodeStatus::Up && node.admits(tenant, spec.demand.region.as_deref())
             };
             if let Some(node) = node.filter(will_do) {
                 self.steps_on(node, loss, &mut steps);

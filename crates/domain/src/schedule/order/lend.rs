@@ -37,7 +37,7 @@ pub(super) fn meter(class: &str) -> Meter {
 
 /// The same, by what somebody else says it uses.
 pub(super) fn use_by(scope: &Scope, class: &str, used_milli: impl Fn(&Scope) -> u64) -> Option<Use> {
-    let nominal = *scope.share.nominal.get(class)?;
+    let nominal = scope.nominal(class)?;
     Some(Use {
         nominal,
         used_milli: used_milli(scope),
@@ -89,7 +89,7 @@ pub fn is_sure(state: &State, owner: ScopeId, demand: &Demand) -> bool {
         None => state
             .tree
             .chain(owner)
-            .any(|scope| scope.share.nominal.keys().any(|class| sure(class))),
+            .any(|scope| scope.sure_classes().any(|class| sure(class))),
     }
 }
 
@@ -107,9 +107,14 @@ fn stands(
     for scope in state
         .tree
         .chain(owner)
-        .filter(|scope| !scope.share.nominal.is_empty())
+        .filter(|scope| scope.sure_classes().next().is_some())
     {
         let Some(of_scope) = use_by(scope, class, &used_milli) else {
+            // Sure of what it leased, and of nothing beyond.
+            let after_milli = used_milli(scope).saturating_add(ask_milli);
+            if footing == Footing::Unsure && after_milli <= scope.leased.of(class).taken_milli {
+                footing = Footing::Nominal;
+            }
             continue;
         };
         let siblings: Vec<Use> = beside(state, scope)
@@ -133,7 +138,7 @@ fn stands(
 /// Refuses what is larger than nominal quota and borrowing limit together: it could never start.
 pub fn refuse_for_ever(state: &State, owner: ScopeId, class: &str, ask_milli: u64) -> Result<(), Refusal> {
     for scope in state.tree.chain(owner) {
-        let Some(nominal) = scope.share.nominal.get(class) else {
+        let Some(nominal) = scope.nominal(class) else {
             continue;
         };
         let Some(borrow_milli) = nominal.borrow_milli else {

@@ -140,7 +140,7 @@ impl View<'_> {
         if !own || !below || self.job.is_gang() {
             return None;
         }
-        let bounds = bounds(self.state, owner);
+        let bounds = bounds(self.state, owner, Some(ScopeId::User(self.job.owner)));
         if other.evictions.count >= bounds.evictions_per_job {
             return None;
         }

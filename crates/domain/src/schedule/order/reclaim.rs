@@ -42,10 +42,7 @@ impl Reclaim {
         let sure = |class: &str| {
             footing_by(state, ask.owner, class, demand.gpu_milli(), used) == Ok(Footing::Nominal)
         };
-        let nominal = state
-            .tree
-            .chain(ask.owner)
-            .flat_map(|scope| scope.share.nominal.keys());
+        let nominal = state.tree.chain(ask.owner).flat_map(|scope| scope.sure_classes());
         let mut classes: Vec<Box<str>> = nominal
             .filter(|class| demand.class.as_ref().is_none_or(|wanted| wanted == *class))
             .cloned()
@@ -83,7 +80,7 @@ impl Reclaim {
             at
         })?;
         let (scope, ours) = (parted?, self.chain[common.checked_sub(1)?]);
-        state.tree.get(ours)?.share.nominal.get(class)?;
+        state.tree.get(ours)?.is_sure_of(class).then_some(())?;
         let of = (scope.id, Box::from(class));
         let borrowed_milli = *self.borrowed_milli.entry(of.clone()).or_insert_with(|| {
             let used = |scope: &_| {

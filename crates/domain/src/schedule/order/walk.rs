@@ -133,7 +133,10 @@ impl Walk {
             for_quota: 0,
             lapsed: !calendar::lapsed(state, at).is_empty(),
             count: 0,
-            any_sure: state.tree.iter().any(|scope| !scope.share.nominal.is_empty()),
+            any_sure: state
+                .tree
+                .iter()
+                .any(|scope| scope.sure_classes().next().is_some()),
         }
     }
 
@@ -445,7 +448,7 @@ fn one_limit(state: &State, user: UserId) -> ScopeId {
         scope.suspended
             || !scope.quota.is_empty()
             || !scope.budgets.is_empty()
-            || !scope.share.nominal.is_empty()
+            || scope.sure_classes().next().is_some()
             || scope.policy != Policy::default()
     })
 }

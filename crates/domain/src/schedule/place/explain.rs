@@ -32,7 +32,7 @@ pub fn refuse_beyond_fleet(
     let tenant = state.tree.tenant_of(owner);
     let fits = |node: &Node| {
         let gpus = node.gpus.iter().filter(|gpu| could_hold(gpu, demand));
-        node.labels.admit(tenant, demand.region.as_deref())
+        node.admits(tenant, demand.region.as_deref())
             && demand.cpu_milli <= node.cpu_milli
             && demand.memory_mib <= node.memory_mib
             && (demand.gpus == 0 || gpus.count() >= demand.gpus as usize)

@@ -41,9 +41,8 @@ pub(super) fn refuse_beyond_fleet(
         return Ok(());
     }
     let room = |class: Option<&str>| {
-        let will_do = |node: &&Node| {
-            volumes.could_be_met_by(node) && node.labels.admit(tenant, demand.region.as_deref())
-        };
+        let will_do =
+            |node: &&Node| volumes.could_be_met_by(node) && node.admits(tenant, demand.region.as_deref());
         let nodes = state.fleet.nodes().filter(will_do);
         let each = nodes.map(|node| when_empty(node, demand, class));
         if volumes.is_empty() {

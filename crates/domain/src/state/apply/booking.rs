@@ -1,6 +1,8 @@
 //! Folding what happens to bookings: windows onto the shelf and off it, money held and settled.
 
+use crate::booking::inside::own_jobs;
 use crate::booking::record::{Booking, Window, WindowPhase};
+use crate::booking::zone::Wall;
 use crate::event::Event;
 use crate::id::{BookingId, GpuId, NodeId};
 use crate::ledger::account::{AccountId, Posting};
@@ -32,6 +34,7 @@ impl State {
                 booking,
                 windows,
                 missed,
+                over,
                 resolved,
                 more,
                 ..
@@ -40,6 +43,9 @@ impl State {
                 // What was not to be had is left out from now on, so that a later edit does not ask for it again.
                 let first = renewed.windows.first().map(|window| window.of);
                 let except = &mut renewed.spec.recurrence.except;
+                // One that was put off may still be to come.
+                let put_off = |wall: &Wall| renewed.exceptions.iter().any(|put_off| put_off.of == *wall);
+                except.retain(|wall| over.is_none_or(|over| *wall >= over) || put_off(wall));
                 except.retain(|wall| missed.is_empty() || first.is_none_or(|first| *wall >= first));
                 except.extend(missed);
                 if let [first, others @ ..] = &missed[..] {
@@ -50,6 +56,7 @@ impl State {
                     renewed.note = Some(format!("there was no room or no money for {first}{others}").into());
                 }
                 renewed.windows.extend(windows.iter().cloned());
+                renewed.windows.sort_by_key(|window| window.start);
                 (renewed.resolved, renewed.more) = (*resolved, *more);
                 self.put_in(at, renewed);
             }
@@ -84,17 +91,24 @@ impl State {
             }
             Event::WindowOpened {
                 booking, of, late_ms, ..
-            } => self.bookings.change_window(&self.tree, *booking, *of, |window| {
-                Some(Window {
-                    phase: WindowPhase::Open {
-                        since: at,
-                        used: false,
-                        extended: false,
-                    },
-                    lost_ms: *late_ms,
-                    ..window
-                })
-            }),
+            } => {
+                // Its owner may be there already.
+                let found = self.bookings.get(*booking);
+                let window = found.and_then(|booking| Some((booking, booking.window(*of)?)));
+                let used =
+                    window.is_some_and(|(booking, window)| own_jobs(self, booking, window).next().is_some());
+                self.bookings.change_window(&self.tree, *booking, *of, |window| {
+                    Some(Window {
+                        phase: WindowPhase::Open {
+                            since: at,
+                            used,
+                            extended: false,
+                        },
+                        lost_ms: *late_ms,
+                        ..window
+                    })
+                });
+            }
             Event::WindowDown { booking, of, .. } => {
                 self.bookings.change_window(&self.tree, *booking, *of, |window| {
                     Some(Window {
@@ -156,7 +170,7 @@ impl State {
         }
     }
 
-    fn extend_window(&mut self, at: Time, booking: BookingId, of: crate::booking::zone::Wall, end: Time) {
+    fn extend_window(&mut self, at: Time, booking: BookingId, of: Wall, end: Time) {
         let mut more = Cost::default();
         self.bookings.change_window(&self.tree, booking, of, |window| {
             let before = window.cost();

@@ -74,10 +74,12 @@ impl State {
     }
 
     pub(super) fn close_scope(&mut self, at: Time, id: ScopeId) -> Retired {
+        self.books.forget(id);
         let path = self.tree.path(id);
         if let ScopeId::Tenant(tenant) = id {
             self.history.forget(tenant);
             self.learnt.forget(tenant);
+            self.market.forget(tenant);
         }
         if let ScopeId::User(user) = id {
             let keys: Vec<_> = self.keys.of_user(user).map(|key| key.id).collect();

@@ -23,6 +23,10 @@ impl State {
             "INVARIANT: intervals follow one another"
         );
         allocation.metered_ms = charge.to_ms;
+        allocation.crumb = charge.crumb;
+        if let Some(resold) = &charge.resale {
+            allocation.resale_crumb = resold.crumb;
+        }
         if let Some(used) = &charge.used {
             allocation.used.get_or_insert_default().add(used);
             allocation.crowded_ms = match is_crowded(used) {
@@ -36,6 +40,10 @@ impl State {
             .expect("INVARIANT: events name live jobs");
         job.charged.money.0 += charge.cost.money.0;
         job.charged.gpu_ms += charge.cost.gpu_ms;
+        let resold = charge.resale.as_deref().map(|resold| resold.posting.amount);
+        if let Some(resold) = resold {
+            job.resold.get_or_insert_default().0 += resold.0;
+        }
         let ran_before_s = job.ran_ms / SECOND_MS;
         let more_ms = longer_ms(&mut job.members, charge.allocation, charge.to_ms);
         job.ran_ms += more_ms;
@@ -58,14 +66,26 @@ impl State {
             hold.left.money.0 >= 0,
             "INVARIANT: a charge never passes its hold"
         );
+        if let (Some(resale), Some(resold)) = (hold.resale.as_deref_mut(), resold) {
+            resale.left.0 -= resold.0;
+            assert!(resale.left.0 >= 0, "INVARIANT: a charge never passes its hold");
+        }
         self.accounts.release(hold.account, charge.cost.money);
-        let (ofs, owner) = (hold.counted_as(), job.owner);
+        self.accounts.sweep(hold.account, charge.swept);
+        let (hold, owner) = (hold.clone(), job.owner);
+        let ofs = hold.counted_as();
+        if let Some(resold) = charge.resale.as_deref() {
+            self.accounts.post(&resold.posting);
+            self.accounts.sweep(resold.posting.from, resold.swept);
+            resold.fee.iter().for_each(|fee| self.accounts.post(fee));
+        }
         if let Some(parent) = parent {
             self.charge_parent(parent, charge, more_ms);
         }
         let half_life_ms = self.half_life_ms();
         self.tree.for_chain(ScopeId::User(owner), |scope| {
-            scope.spending.settle(&ofs, at, charge.cost);
+            let cost = hold.seen_from(scope.id, charge.cost, resold);
+            scope.spending.settle(&ofs, at, cost);
             scope.lately.add(charge.cost.gpu_ms, half_life_ms, at);
         });
     }
@@ -92,10 +112,33 @@ impl State {
     pub(super) fn release(&mut self, at: Time, id: JobId) {
         let job = self.jobs.get_mut(&id).expect("INVARIANT: events name live jobs");
         job.failed = None;
-        for member in std::mem::take(&mut job.members).iter().filter(|m| m.is_living()) {
-            self.fleet.give_back(member.allocation);
-        }
+        let members = std::mem::take(&mut job.members);
+        let living = members.iter().filter(|member| member.is_living());
+        let given: Vec<(u64, u64)> = living
+            .map(|member| {
+                let given = self.fleet.give_back(member.allocation);
+                (given.crumb, given.resale_crumb)
+            })
+            .collect();
+        self.leave_crumbs(id, &given);
         self.release_hold(at, id);
+    }
+
+    /// Parts of micros that allocations leave over are whoever's who pays for them, until they come to something.
+    pub(super) fn leave_crumbs(&mut self, id: JobId, crumbs: &[(u64, u64)]) {
+        let owner = ScopeId::User(self.jobs[&id].owner);
+        let account = self.account_of(owner);
+        let resale = self.jobs[&id]
+            .admission
+            .as_ref()
+            .and_then(|admission| admission.hold.resale.as_deref())
+            .map(|resale| resale.from);
+        for &(crumb, resale_crumb) in crumbs {
+            self.accounts.leave_crumb(account, crumb);
+            if let Some(subscriber) = resale {
+                self.accounts.leave_crumb(subscriber, resale_crumb);
+            }
+        }
     }
 
     pub(super) fn release_hold(&mut self, at: Time, id: JobId) {
@@ -107,7 +150,7 @@ impl State {
         self.accounts.release(hold.account, hold.left.money);
         self.tree.for_chain(ScopeId::User(job.owner), |scope| {
             scope.used.remove(&admission.amounts);
-            scope.spending.release(&ofs, at, hold.left);
+            scope.spending.release(&ofs, at, hold.left_at(scope.id));
         });
     }
 }

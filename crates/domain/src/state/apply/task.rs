@@ -34,6 +34,9 @@ impl State {
         let parent = self.living_job(parent);
         parent.charged.money.0 += charge.cost.money.0;
         parent.charged.gpu_ms += charge.cost.gpu_ms;
+        if let Some(resold) = charge.resale.as_deref() {
+            parent.resold.get_or_insert_default().0 += resold.posting.amount.0;
+        }
         parent.ran_ms += more_ms;
         if let Some(used) = &charge.used {
             parent.usage.get_or_insert_default().add(used);

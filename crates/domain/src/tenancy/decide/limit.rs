@@ -14,6 +14,7 @@ use crate::tenancy::rule::{Rules, locks_out};
 use crate::tenancy::scope::{Scope, ScopeId};
 
 const MAX_LIMITS: usize = 200;
+const MAX_ALERTS: usize = 10;
 
 impl Case<'_> {
     /// Limits of a scope are set from above it, so that nobody raises their own; the platform sets its own.
@@ -102,6 +103,17 @@ impl Case<'_> {
                 return Err(Refusal::invalid(
                     format!("/{i}"),
                     "a budget limits money, GPU time or frames",
+                ));
+            }
+            let rising = budget.alerts_permille.windows(2).all(|pair| pair[0] < pair[1]);
+            let shares = budget
+                .alerts_permille
+                .iter()
+                .all(|share| (1..=1000).contains(share));
+            if !rising || !shares || budget.alerts_permille.len() > MAX_ALERTS {
+                return Err(Refusal::invalid(
+                    format!("/{i}/alerts_permille"),
+                    "at most ten shares of the limit, each from 1 to 1000 thousandths and above the one before",
                 ));
             }
             if budget

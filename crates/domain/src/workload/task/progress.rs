@@ -9,6 +9,7 @@ use crate::workload::Workload;
 use crate::workload::derive::{DemandBasis, Derivation};
 use crate::workload::frames::Frames;
 use crate::workload::job::{Job, Phase};
+use crate::workload::roster::Roster;
 use crate::workload::spec::JobSpec;
 
 /// Pieces named one by one, or in runs, in a sentence; more are counted.
@@ -167,10 +168,7 @@ fn numbers(frames: Option<&Frames>, span: Span) -> String {
 
 impl Tasks {
     /// The living tasks among all jobs.
-    pub fn jobs<'a>(
-        &'a self,
-        jobs: &'a std::collections::BTreeMap<crate::id::JobId, Job>,
-    ) -> impl Iterator<Item = &'a Job> {
+    pub fn jobs<'a>(&'a self, jobs: &'a Roster) -> impl Iterator<Item = &'a Job> {
         self.living.values().filter_map(|id| jobs.get(id))
     }
 }

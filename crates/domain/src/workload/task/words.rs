@@ -54,9 +54,14 @@ fn found(argument: &str) -> Vec<(&str, usize, std::ops::Range<usize>)> {
     let mut all = Vec::new();
     let mut from = 0;
     while let Some(open) = argument[from..].find('{').map(|at| from + at) {
-        let Some(close) = argument[open..].find('}').map(|at| open + at) else {
+        // A word has no brace inside; each character is looked at once, whoever wrote them.
+        let Some(close) = argument[open + 1..].find(['{', '}']).map(|at| open + 1 + at) else {
             break;
         };
+        if argument.as_bytes()[close] == b'{' {
+            from = close;
+            continue;
+        }
         let inside = &argument[open + 1..close];
         let (word, width) = match inside.split_once(":0") {
             Some((word, width)) => (word, width.parse().ok().filter(|width| (1..=9).contains(width))),
@@ -72,7 +77,7 @@ fn found(argument: &str) -> Vec<(&str, usize, std::ops::Range<usize>)> {
                 all.push((word, width, open..close + 1));
                 from = close + 1;
             }
-            None => from = open + 1,
+            None => from = close + 1,
         }
     }
     all

@@ -85,6 +85,25 @@ fn time_windows() {
     };
     assert_eq!(field(spec, "UTC"), "/size/compute_permille");
     let mut spec = once("2026-03-05T09:00", "2026-03-05T10:00");
+    spec.size = Size::Slices {
+        count: 1,
+        compute_permille: 500,
+        vram_mib: 80_001,
+    };
+    assert_eq!(field(spec, "UTC"), "/size/vram_mib", "no GPU of it has as much");
+    // Few come of them, and each takes half a million to find.
+    let hours: Vec<String> = (0..24).map(|hour| hour.to_string()).collect();
+    let minutes: Vec<String> = (0..60).map(|minute| minute.to_string()).collect();
+    for often in ["YEARLY", "MONTHLY"] {
+        let rule = format!(
+            "FREQ={often};BYMONTHDAY=1,2,3;BYHOUR={};BYMINUTE={};BYSETPOS=1",
+            hours.join(","),
+            minutes.join(",")
+        );
+        let spec = every(once("1970-01-01T00:00", "1970-01-01T01:00"), &rule);
+        assert_eq!(field(spec, "UTC"), "/rule", "{often}");
+    }
+    let mut spec = once("2026-03-05T09:00", "2026-03-05T10:00");
     spec.class = "no\nclass".into();
     assert_eq!(field(spec, "UTC"), "/class");
     let mut spec = once("2026-03-05T09:00", "2026-03-05T10:00");

@@ -214,6 +214,41 @@ fn what_a_series_could_not_get_is_told_and_left_out() {
 }
 
 #[test]
+fn a_series_that_is_cut_after_its_count_keeps_it() {
+    let mut story = Story::new();
+    let ada = story.ada;
+    let mut daily = every(
+        gpus("a", 1, "2026-03-10T09:00", "2026-03-10T10:00"),
+        "FREQ=DAILY;COUNT=2",
+    );
+    daily.recurrence.dates = vec![wall("2026-03-20T09:00")];
+    let id = story.book(ada, daily, "UTC").expect("booked");
+    let cancel = Wish::CancelBooking {
+        booking: id,
+        which: Which::Rest(wall("2026-03-20T09:00")),
+        zone: Some(utc()),
+    };
+    story.world.by(ada, cancel).expect("cut");
+    let later = Exception {
+        of: wall("2026-03-11T09:00"),
+        start: wall("2026-03-11T12:00"),
+        end: wall("2026-03-11T13:00"),
+        size: Size::Gpus {
+            count: 1,
+            spread: false,
+        },
+    };
+    let edit = Wish::EditBooking {
+        booking: id,
+        edit: Box::new(Edit::One(later)),
+        zone: utc(),
+        revision: None,
+    };
+    story.world.by(ada, edit).expect("edited");
+    assert_eq!(story.booking(id).windows.len(), 2, "two, as it was");
+}
+
+#[test]
 fn giving_up_what_is_late_costs_nothing() {
     let mut story = Story::new();
     let (ada, nodes) = (story.ada, story.nodes.clone());
@@ -228,7 +263,7 @@ fn giving_up_what_is_late_costs_nothing() {
     let cancel = Wish::CancelBooking {
         booking: id,
         which: Which::All,
-        zone: utc(),
+        zone: Some(utc()),
     };
     story.world.by(ada, cancel).expect("cancelled");
     assert_eq!(money(&story, ada), (0, 0));
@@ -264,6 +299,21 @@ fn at_the_end_there_is_grace_where_nobody_follows_and_then_eviction() {
     story.until("2026-03-02T13:10:05Z");
     assert_eq!(story.world.state.jobs[&job].phase, Phase::Queued, "once");
     assert_eq!(money(&story, ada), (-1_166_666, 0), "and they are paid for");
+}
+
+#[test]
+fn a_clock_that_jumps_over_all_windows_ends_their_booking() {
+    let mut story = Story::new();
+    let ada = story.ada;
+    let daily = every(
+        gpus("a", 2, "2026-03-02T12:00", "2026-03-02T14:00"),
+        "FREQ=DAILY;COUNT=3",
+    );
+    story.book(ada, daily, "UTC").expect("booked");
+    story.world.now = Time::parse_rfc3339("2026-03-09T11:00:00Z").expect("a moment");
+    story.tick();
+    assert!(story.world.state.bookings.is_empty());
+    assert_eq!(money(&story, ada), (0, 0));
 }
 
 #[test]

@@ -318,6 +318,38 @@ fn rules_made_up_at_random_are_as_dateutil_has_them() {
 }
 
 #[test]
+fn from_any_moment_on_a_rule_gives_what_it_gives_from_its_start() {
+    let mut chance = Chance::new(7);
+    let zones: Vec<Zone> = ["Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "UTC"]
+        .into_iter()
+        .map(|name| Zone::bundled(name).expect("known"))
+        .collect();
+    let mut compared = 0;
+    for _ in 0..400 {
+        let start = wall(&mut chance, 2000..2030);
+        let recurrence = Recurrence {
+            rule: Some(rule(&mut chance)),
+            dates: (0..chance.below(3))
+                .map(|_| wall(&mut chance, 2000..2034))
+                .collect(),
+            ..Recurrence::once(start)
+        };
+        let zone = &zones[chance.below(zones.len() as u64) as usize];
+        let begins = at(&format!("{start}Z"));
+        let until = begins.plus_ms(4 * 366 * 86_400_000);
+        let all = recurrence.occurrences(zone, until, usize::MAX - 10_000).all;
+        for _ in 0..4 {
+            let from = begins.plus_ms(chance.below(4 * 366 * 86_400) * 1000);
+            let later: Vec<_> = all.iter().copied().filter(|found| found.at >= from).collect();
+            let found = recurrence.between(zone, from, until, usize::MAX - 10_000).all;
+            assert_eq!(found, later, "{:?} from {}", recurrence, from.rfc3339());
+            compared += found.len();
+        }
+    }
+    assert!(compared > 100_000, "{compared}");
+}
+
+#[test]
 fn a_rule_that_never_comes_ends() {
     let berlin = Zone::bundled("Europe/Berlin").expect("known");
     for text in [

@@ -451,7 +451,7 @@ fn one_the_rest_and_all_are_edited() {
     let cancel = |which| Wish::CancelBooking {
         booking: id,
         which,
-        zone: utc(),
+        zone: Some(utc()),
     };
     story
         .world
@@ -485,7 +485,7 @@ fn late_cancelling_costs_what_the_terms_say() {
     let cancel = Wish::CancelBooking {
         booking: id,
         which: Which::All,
-        zone: Box::new(zone("UTC").expect("a zone")),
+        zone: Some(Box::new(zone("UTC").expect("a zone"))),
     };
     story.world.by(ada, cancel).expect("cancelled");
     assert_eq!(
@@ -589,7 +589,7 @@ fn windows_are_extended_where_nobody_follows() {
         booking: id,
         of: wall("2026-03-02T12:00"),
         more_s,
-        zone: Box::new(zone("UTC").expect("a zone")),
+        zone: Some(Box::new(zone("UTC").expect("a zone"))),
     };
     story.world.by(ada, extend(3600)).expect("longer");
     let next = story
@@ -602,6 +602,43 @@ fn windows_are_extended_where_nobody_follows() {
         assert!(refused.hint.is_some_and(|hint| hint.contains("3600 s")));
     }
     assert!(story.world.by(bob, extend(60)).is_err(), "not by others");
+}
+
+#[test]
+fn what_there_is_instead_is_of_the_size_that_was_asked() {
+    let mut story = Story::new();
+    let (ada, bob) = (story.ada, story.bob);
+    let daily = every(
+        gpus("a", 1, "2026-03-03T09:00", "2026-03-03T10:00"),
+        "FREQ=DAILY;COUNT=3",
+    );
+    let id = story.book(ada, daily, "UTC").expect("booked");
+    let taken = gpus("b", 2, "2026-03-04T09:00", "2026-03-04T10:00");
+    for _ in 0..3 {
+        story.book(bob, taken.clone(), "UTC").expect("booked");
+    }
+    let larger = Exception {
+        of: wall("2026-03-04T09:00"),
+        start: wall("2026-03-04T09:00"),
+        end: wall("2026-03-04T10:00"),
+        size: Size::Gpus {
+            count: 4,
+            spread: false,
+        },
+    };
+    let edit = Wish::EditBooking {
+        booking: id,
+        edit: Box::new(Edit::One(larger)),
+        zone: Box::new(zone("UTC").expect("a zone")),
+        revision: None,
+    };
+    let refused = story.world.by(ada, edit).expect_err("booked out");
+    let hint = refused.hint.expect("what there is");
+    assert!(hint.contains("2 of them then"), "{hint}");
+    assert!(
+        !hint.contains("2026-03-04T09:00:00Z"),
+        "four are not free then: {hint}"
+    );
 }
 
 #[test]
@@ -747,6 +784,10 @@ pub fn life() -> Vec<Event> {
         horizon_days: 30,
         ..Default::default()
     };
+    // Its owner is there when it opens, wherever that is.
+    for name in ["one", "two"] {
+        story.run(ada, spec(name, demand(4), 36_000));
+    }
     let mut all = story.world.root(Wish::SetBookingTerms { terms }).expect("set");
     let daily = every(
         gpus("daily", 4, "2026-03-02T10:00", "2026-03-02T11:00"),
@@ -764,7 +805,7 @@ pub fn life() -> Vec<Event> {
         booking,
         of: wall(of),
         more_s: 600,
-        zone: zone(),
+        zone: Some(zone()),
     };
     let edit = Wish::EditBooking {
         booking,
@@ -816,7 +857,7 @@ pub fn life() -> Vec<Event> {
     let cancel = Wish::CancelBooking {
         booking,
         which: Which::All,
-        zone: zone(),
+        zone: Some(zone()),
     };
     all.extend(story.world.by(ada, cancel).expect("cancelled"));
     all

@@ -11,6 +11,7 @@ use tenure_domain::{Event, State};
 
 use super::super::job::ended;
 use super::super::past;
+use super::price::Prices;
 use crate::auth::Caller;
 use crate::http::Shared;
 
@@ -52,6 +53,28 @@ impl Sight {
         if let Event::KeyCreated { key } = event {
             bounded(&mut self.keys).insert(key.id, key.user);
         }
+        if let Some(seller) = seller(event) {
+            let place = self.scope(shared, seller).await?;
+            let state = shared.app.controller.view().read();
+            if self.is_within(&state, &place)
+                && wanted(event)
+                    .iter()
+                    .any(|&action| self.may(&state, action, &place))
+            {
+                return Some(true);
+            }
+        }
+        if let Some(scope) = between(event) {
+            let state = shared.app.controller.view().read();
+            let own = state.tree.tenant_of(ScopeId::User(self.caller.user));
+            let reads_all = self
+                .caller
+                .may(&state, Action::JournalRead, ScopeId::Platform)
+                .is_ok();
+            if own != state.tree.tenant_of(scope) && !reads_all {
+                return Some(false);
+            }
+        }
         let place = match event.subject() {
             Subject::Platform => Place::Live(ScopeId::Platform),
             Subject::Scope(scope) => self.scope(shared, scope).await?,
@@ -68,6 +91,29 @@ impl Sight {
                     .iter()
                     .any(|&action| self.may(&state, action, &place)),
         )
+    }
+
+    /// Whose prices the caller sees of a job; none where history could not be asked.
+    pub async fn prices(&mut self, shared: &Shared, job: JobId) -> Option<Prices> {
+        let place = self.job(shared, job).await?;
+        let state = shared.app.controller.view().read();
+        let may = |action, scope| self.caller.may(&state, action, scope).is_ok();
+        if may(Action::JournalRead, ScopeId::Platform) {
+            return Some(Prices::All);
+        }
+        let tenant = match &place {
+            Place::Live(owner) => state.tree.tenant_of(*owner),
+            Place::Past(_, path) => path.split('/').next().and_then(|first| first.parse().ok()),
+            Place::Unknown => None,
+        };
+        let own = state.tree.tenant_of(ScopeId::User(self.caller.user));
+        Some(match tenant {
+            Some(tenant) if own == Some(tenant) => match may(Action::CostRead, ScopeId::Tenant(tenant)) {
+                true => Prices::All,
+                false => Prices::Owner,
+            },
+            _ => Prices::Tenant,
+        })
     }
 
     fn may(&self, state: &State, action: Action, place: &Place) -> bool {
@@ -142,12 +188,51 @@ fn bounded<K, V>(map: &mut HashMap<K, V>) -> &mut HashMap<K, V> {
     map
 }
 
+/// The other side of a trade, which sees it too.
+fn seller(event: &Event) -> Option<ScopeId> {
+    match event {
+        Event::LeaseBegan { lease, .. } => Some(ScopeId::Tenant(lease.seller)),
+        Event::LeaseRecalled { seller, .. } | Event::LeaseEnded { seller, .. } => {
+            Some(ScopeId::Tenant(*seller))
+        }
+        _ => None,
+    }
+}
+
+/// Whose people alone it is for: what a tenant asks of those below it and bills them.
+fn between(event: &Event) -> Option<ScopeId> {
+    let below = |scope: ScopeId| matches!(scope, ScopeId::Subscriber(_) | ScopeId::User(_)).then_some(scope);
+    match event {
+        Event::BookSet { entry } => Some(entry.seller).filter(|seller| *seller != ScopeId::Platform),
+        Event::Adjusted { adjustment } => below(adjustment.scope),
+        Event::InvoiceIssued { invoice } => below(invoice.draft.scope),
+        Event::InvoicePaid { scope, .. } => below(*scope),
+        _ => None,
+    }
+}
+
 /// Any of these at the event's place shows it.
 fn wanted(event: &Event) -> &'static [Action] {
     match event {
         Event::KeyCreated { .. } | Event::KeyRevoked { .. } => &[Action::KeyManage, Action::EventRead],
         Event::SecretStored { .. } | Event::SecretErased { .. } => &[Action::SecretWrite, Action::EventRead],
-        Event::BudgetsSet { .. } => &[Action::CostRead, Action::EventRead],
+        Event::BudgetsSet { .. }
+        | Event::BudgetAlerted { .. }
+        | Event::BookSet { .. }
+        | Event::Adjusted { .. }
+        | Event::InvoiceIssued { .. }
+        | Event::InvoicePaid { .. }
+        | Event::OfferMade { .. }
+        | Event::OfferRenewed { .. }
+        | Event::OfferWithdrawn { .. }
+        | Event::AutoOfferSet { .. }
+        | Event::AutoOfferRemoved { .. }
+        | Event::BidPlaced { .. }
+        | Event::BidEnded { .. }
+        | Event::LeaseBegan { .. }
+        | Event::LeaseRecalled { .. }
+        | Event::LeaseVacating { .. }
+        | Event::LeaseEnded { .. } => &[Action::CostRead, Action::EventRead],
         _ => match event.subject() {
             Subject::Job(_) => &[Action::JobRead, Action::EventRead],
             Subject::Scope(_) => &[Action::ScopeRead, Action::EventRead],

@@ -1,19 +1,22 @@
 //! Lists of jobs: live ones from the state, ended ones from history, only those the caller may see.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use tenure_api::v1::job::{JobQuery, JobView};
 use tenure_api::v1::page::Page;
 use tenure_domain::State;
 use tenure_domain::id::{JobId, UserId};
+use tenure_domain::schedule::order::precede::precedes;
+use tenure_domain::schedule::pass::Ask;
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
-use tenure_domain::workload::job::{DoneJob, Job};
+use tenure_domain::workload::job::{DoneJob, Job, Phase};
 use tenure_journal::HistoryRow;
 
 use super::super::past;
 use super::view;
 use crate::auth::Caller;
+use crate::controller::now;
 use crate::http::Shared;
 use crate::http::cursor::Turn;
 use crate::http::fail::{Answer, Fail};
@@ -120,6 +123,11 @@ fn roots(shared: &Shared, caller: &Caller, scope: Option<&str>) -> Answer<Vec<Sc
 
 /// The scopes where the caller was given sight of jobs, and itself; none below another.
 pub(in crate::routes) fn readable(state: &State, caller: &Caller) -> Vec<ScopeId> {
+    reached(state, caller, Action::JobRead)
+}
+
+/// The scopes where the caller was given this right, and itself; none below another.
+pub(crate) fn reached(state: &State, caller: &Caller, right: Action) -> Vec<ScopeId> {
     let me = ScopeId::User(caller.user);
     let reach = state
         .tree
@@ -137,11 +145,48 @@ pub(in crate::routes) fn readable(state: &State, caller: &Caller) -> Vec<ScopeId
     // Parents come before children.
     for id in granted.chain([me]) {
         let covered = roots.iter().any(|&root| state.tree.is_within(id, root));
-        if !covered && caller.may(state, Action::JobRead, id).is_ok() {
+        if !covered && caller.may(state, right, id).is_ok() {
             roots.push(id);
         }
     }
     roots
+}
+
+/// How many live jobs the caller may see, by phase; tasks are counted with the job they are of.
+pub(crate) fn tally(shared: &Shared, caller: &Caller) -> Answer<BTreeMap<Phase, u64>> {
+    let roots = roots(shared, caller, None)?;
+    let state = shared.app.controller.view().read();
+    let mut sight = Sight::of(caller);
+    let mut tally = BTreeMap::new();
+    for job in roots.iter().flat_map(|&root| state.jobs_within(root)) {
+        if job.parent().is_none() && sight.sees(&state, job.owner) {
+            *tally.entry(job.phase).or_default() += 1;
+        }
+    }
+    Ok(tally)
+}
+
+/// Waiting jobs that the caller may see, in the order in which they are asked whether they can start: the first `limit`
+/// of at most so many looked at.
+pub(crate) fn waiting(shared: &Shared, caller: &Caller, limit: usize) -> Answer<Vec<JobId>> {
+    let roots = roots(shared, caller, None)?;
+    let state = shared.app.controller.view().read();
+    let mut sight = Sight::of(caller);
+    let queued = roots.iter().flat_map(|&root| state.jobs_within(root));
+    let seen = queued
+        .filter(|job| job.phase == Phase::Queued && job.tasks.is_none() && sight.sees(&state, job.owner));
+    let mut jobs: Vec<&Job> = seen.collect();
+    jobs.sort_by_key(|job| (std::cmp::Reverse(job.spec.priority), job.id));
+    jobs.truncate(limit.saturating_mul(2));
+    let mut order: Vec<&Job> = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let ask = Ask::of(job);
+        let at = order
+            .iter()
+            .position(|other| precedes(&state, &ask, &Ask::of(other), now()));
+        order.insert(at.unwrap_or(order.len()), job);
+    }
+    Ok(order.iter().take(limit).map(|job| job.id).collect())
 }
 
 /// Who may be shown, asked once for each owner.

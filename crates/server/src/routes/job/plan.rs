@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::State;
 use tenure_api::v1::job::{Filled, Plan, PlanTasks, SubmitJob};
 use tenure_domain::id::{Ids, JobId};
+use tenure_domain::ledger::tariff;
 use tenure_domain::money::Micros;
 use tenure_domain::schedule::pass::{self, Ask};
 use tenure_domain::tenancy::scope::ScopeId;
@@ -66,7 +67,7 @@ fn read(state: &Platform, owner: ScopeId, events: &[Event], at: Time) -> Plan {
     for event in events {
         match event {
             Event::JobSubmitted { spec, derivation, .. } => {
-                estimate(state, spec, &mut plan);
+                estimate(state, owner, spec, &mut plan);
                 plan.tasks = tasks(spec, plan.hourly_micros, derivation.as_deref());
                 plan.derivation.clone_from(derivation);
                 let filled = || Filled {
@@ -107,8 +108,8 @@ fn read(state: &Platform, owner: ScopeId, events: &[Event], at: Time) -> Plan {
 fn placed(state: &Platform, event: &Event, plan: &mut Plan) {
     match event {
         Event::JobAdmitted { admission, .. } => {
-            plan.hourly_micros = admission.hold.hourly.0;
-            plan.hold_micros = admission.hold.left.money.0;
+            plan.hourly_micros = admission.hold.own_hourly().0;
+            plan.hold_micros = admission.hold.own_left().0;
         }
         Event::JobPlaced { allocation, .. } => {
             plan.starts_now = true;
@@ -137,12 +138,10 @@ fn tasks(spec: &JobSpec, hourly_micros: i64, derivation: Option<&Derivation>) ->
 }
 
 /// The price by the list, for a job that has no place yet.
-fn estimate(state: &Platform, spec: &JobSpec, plan: &mut Plan) {
-    let hourly = state.prices.hourly(
-        &spec.demand,
-        spec.demand.class.as_deref().or(Some("")),
-        spec.demand.vram_total_mib(),
-    );
+fn estimate(state: &Platform, owner: ScopeId, spec: &JobSpec, plan: &mut Plan) {
+    let class = spec.demand.class.as_deref().or(Some(""));
+    let ask = tariff::Ask::of(spec, class, spec.demand.vram_total_mib());
+    let hourly = tariff::own_hourly(&state.prices, &state.books, &state.tree, owner, &ask, now());
     plan.hourly_micros = hourly.0;
     plan.hold_micros = hourly
         .for_ms_at_hourly((spec.run_time_s + u64::from(spec.grace_s)) * 1000)

@@ -72,7 +72,7 @@ fn allocation(state: &State, job: &Job) -> Option<AllocationView> {
         hourly_micros: job
             .admission
             .as_ref()
-            .map_or(0, |admission| admission.hold.hourly.0),
+            .map_or(0, |admission| admission.hold.own_hourly().0),
     })
 }
 
@@ -80,7 +80,9 @@ fn allocation(state: &State, job: &Job) -> Option<AllocationView> {
 fn held_micros(state: &State, job: &Job) -> i64 {
     let held = |job: &Job| {
         let admission = job.admission.as_ref();
-        admission.map_or(0, |admission| admission.hold.left.money.0)
+        admission.map_or(0, |admission| {
+            admission.hold.left_at(ScopeId::User(job.owner)).money.0
+        })
     };
     let tasks = job.tasks.iter().flat_map(|tasks| tasks.jobs(&state.jobs));
     tasks.map(held).fold(held(job), i64::saturating_add)
@@ -98,19 +100,20 @@ pub(in crate::routes) fn live(state: &State, job: &Job) -> JobView {
         started: job.started.map(Into::into),
         ended: None,
         attempt: job.attempt,
+        saved: job.saved.map(Into::into),
         stopping: job.stop,
         outcome: None,
         allocation: allocation(state, job),
         members: members(state, &job.members),
         waiting: None,
         ran_ms: job.ran_ms,
-        charged_micros: job.charged.money.0,
+        charged_micros: job.resold.unwrap_or(job.charged.money).0,
         held_micros: held_micros(state, job),
         gpu_ms: job.charged.gpu_ms,
         usage: job.usage,
         service: None,
         tasks: task::progress(state, job, now()),
-        task: task::part(&job.spec, job.charged.money.0),
+        task: task::part(&job.spec, job.resold.unwrap_or(job.charged.money).0),
     }
 }
 
@@ -126,18 +129,19 @@ pub(in crate::routes) fn done(state: &State, job: &DoneJob, path: &str) -> JobVi
         started: job.started.map(Into::into),
         ended: Some(job.ended.into()),
         attempt: job.attempts,
+        saved: None,
         stopping: None,
         outcome: Some(job.outcome.clone()),
         allocation: None,
         members: members(state, &job.members),
         waiting: None,
         ran_ms: job.ran_ms,
-        charged_micros: job.charged.money.0,
+        charged_micros: job.resold.unwrap_or(job.charged.money).0,
         held_micros: 0,
         gpu_ms: job.charged.gpu_ms,
         usage: job.usage,
         service: None,
         tasks: task::outcome(job),
-        task: task::part(&job.spec, job.charged.money.0),
+        task: task::part(&job.spec, job.resold.unwrap_or(job.charged.money).0),
     }
 }

@@ -107,7 +107,7 @@ async fn caller(
             let wish = Wish::CancelBooking {
                 booking,
                 which,
-                zone: Box::new(zone.clone()),
+                zone: Some(Box::new(zone.clone())),
             };
             let accepted = controller
                 .submit(by.clone(), wish, None, None)

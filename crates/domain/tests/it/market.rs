@@ -1,0 +1,12 @@
+//! The exchange from outside: stories, bad input, and a random life beside a naive book.
+
+mod auto;
+mod bad_input;
+mod policy;
+mod property;
+mod spot;
+mod story;
+mod street;
+mod trust;
+
+pub use trust::life;

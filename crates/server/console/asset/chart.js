@@ -1,0 +1,291 @@
+// @ts-check
+// Charts on canvas, each drawn from the table it stands with: lines, stacked areas, bars, a heat map, spans of time. The
+// table stays behind it, one key press away, for whoever reads rather than looks.
+
+/** @typedef {{ names: string[], rows: { name: string, values: (number | null)[], cells: string[] }[] }} Data */
+/** @typedef {CanvasRenderingContext2D} Pen */
+/** @typedef {{ x: number, y: number, w: number, h: number }} Box */
+
+/** The colour a custom property has here. @param {string} name */
+export function colour(name) {
+  probe.style.color = `var(--${name})`;
+  if (!probe.isConnected) document.body.append(probe);
+  return getComputedStyle(probe).color;
+}
+const probe = document.createElement('span');
+probe.className = 'hidden';
+
+/** A colour for the n-th of several. @param {number} at */
+export function hue(at) {
+  return colour(`h${((at % 10) + 10) % 10}`);
+}
+
+/** A canvas of a size in CSS pixels, sharp on every screen. @param {HTMLCanvasElement} canvas @param {number} w @param {number} h @returns {Pen} */
+export function pen(canvas, w, h) {
+  const scale = window.devicePixelRatio || 1;
+  canvas.width = Math.max(1, Math.round(w * scale));
+  canvas.height = Math.max(1, Math.round(h * scale));
+  canvas.style.height = `${h}px`;
+  const drawn = /** @type {Pen} */ (canvas.getContext('2d'));
+  drawn.setTransform(scale, 0, 0, scale, 0, 0);
+  return drawn;
+}
+
+/** Draws every chart below a node. @param {ParentNode} root */
+export function drawAll(root) {
+  const found = root instanceof HTMLElement && root.dataset.chart ? [root] : [...root.querySelectorAll('[data-chart]')];
+  for (const figure of /** @type {HTMLElement[]} */ (found)) stand(figure);
+}
+
+const ROOM = new ResizeObserver((all) => {
+  for (const one of all) draw(/** @type {HTMLElement} */ (one.target));
+});
+matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => drawAll(document));
+
+/** Puts the canvas before the table, once. @param {HTMLElement} figure */
+function stand(figure) {
+  const table = figure.querySelector('table');
+  if (!table || figure.querySelector('canvas')) return;
+  const canvas = document.createElement('canvas');
+  canvas.setAttribute('aria-hidden', 'true');
+  const key = document.createElement('ul');
+  key.className = 'key';
+  key.setAttribute('aria-hidden', 'true');
+  const details = document.createElement('details');
+  const summary = document.createElement('summary');
+  summary.textContent = 'Show as a table';
+  const box = document.createElement('div');
+  box.tabIndex = 0;
+  box.setAttribute('role', 'region');
+  box.setAttribute('aria-label', table.caption?.textContent ?? 'The figures drawn above');
+  table.replaceWith(canvas, key, details);
+  box.append(table);
+  details.append(summary, box);
+  ROOM.observe(figure);
+}
+
+/** @param {HTMLTableElement} table @returns {Data} */
+function read(table) {
+  const names = [...(table.tHead?.rows[0]?.cells ?? [])].slice(1).map((cell) => cell.textContent ?? '');
+  const rows = [...(table.tBodies[0]?.rows ?? [])].map((row) => {
+    const [name, ...cells] = [...row.cells];
+    const value = (/** @type {HTMLTableCellElement} */ cell) => {
+      const text = cell.dataset.value ?? cell.textContent?.trim() ?? '';
+      const number = Number(text.replace(/[^\d.eE+-]/g, ''));
+      return text === '' || Number.isNaN(number) ? null : number;
+    };
+    return { name: name?.textContent?.trim() ?? '', values: cells.map(value), cells: cells.map((cell) => cell.textContent?.trim() ?? '') };
+  });
+  return { names, rows };
+}
+
+/** @param {HTMLElement} figure */
+function draw(figure) {
+  const canvas = figure.querySelector('canvas');
+  const table = figure.querySelector('table');
+  const key = /** @type {HTMLElement} */ (figure.querySelector('.key'));
+  const w = figure.clientWidth;
+  if (!canvas || !table || w < 40) return;
+  const data = read(table);
+  const kind = figure.dataset.chart;
+  const rows = kind === 'gantt' || kind === 'heat' || kind === 'bars' ? data.rows.length : 0;
+  const h = kind === 'gantt' ? 34 + rows * 24 : kind === 'heat' ? 24 + rows * 20 : kind === 'bars' ? 8 + rows * 26 : 190;
+  const ink = pen(canvas, w, h);
+  ink.font = '12px system-ui, sans-serif';
+  ink.textBaseline = 'middle';
+  const units = (figure.dataset.units ?? '').split(' ');
+  if (kind === 'line') lines(ink, data, w, h, units);
+  if (kind === 'area') areas(ink, data, w, h, units);
+  if (kind === 'bars') bars(ink, data, w);
+  if (kind === 'heat') heat(ink, data, w);
+  if (kind === 'gantt') gantt(ink, data, w, h);
+  key.replaceChildren(...(kind === 'line' || kind === 'area' ? data.names.map((name, at) => entry(name, hue(at))) : []));
+}
+
+/** @param {string} name @param {string} paint */
+function entry(name, paint) {
+  const item = document.createElement('li');
+  const mark = document.createElement('i');
+  mark.style.background = paint;
+  item.append(mark, name);
+  return item;
+}
+
+/** A round number at or above. @param {number} most */
+export function ceiling(most) {
+  if (!(most > 0)) return 1;
+  const power = 10 ** Math.floor(Math.log10(most));
+  const step = [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10].find((step) => step * power >= most) ?? 10;
+  return step * power;
+}
+
+/** A number as short as it can be told. @param {number} value */
+export function brief(value) {
+  const big = Math.abs(value);
+  if (big >= 1e9) return `${+(value / 1e9).toFixed(1)}G`;
+  if (big >= 1e6) return `${+(value / 1e6).toFixed(1)}M`;
+  if (big >= 1e4) return `${+(value / 1e3).toFixed(1)}k`;
+  return String(+value.toPrecision(3));
+}
+
+/** Lines across, with their values. @param {Pen} ink @param {Box} box @param {number} top @param {string} unit @param {boolean} right */
+function grid(ink, box, top, unit, right) {
+  ink.strokeStyle = colour('line');
+  ink.fillStyle = colour('soft');
+  ink.lineWidth = 1;
+  for (let step = 0; step <= 4; step++) {
+    const y = Math.round(box.y + box.h - (box.h * step) / 4) + 0.5;
+    if (!right) {
+      ink.beginPath();
+      ink.moveTo(box.x, y);
+      ink.lineTo(box.x + box.w, y);
+      ink.stroke();
+    }
+    ink.textAlign = right ? 'left' : 'right';
+    ink.fillText(`${brief((top * step) / 4)}${step === 4 && unit ? ` ${unit}` : ''}`, right ? box.x + box.w + 6 : box.x - 6, y);
+  }
+}
+
+/** The first, middle and last names below. @param {Pen} ink @param {Box} box @param {string[]} names */
+function feet(ink, box, names) {
+  ink.fillStyle = colour('soft');
+  const last = names.length - 1;
+  const marks = last < 2 ? [0, last] : [0, Math.round(last / 2), last];
+  for (const at of new Set(marks)) {
+    ink.textAlign = last < 1 ? 'center' : at === 0 ? 'left' : at === last ? 'right' : 'center';
+    ink.fillText(names[at] ?? '', box.x + (box.w * at) / Math.max(1, last), box.y + box.h + 13);
+  }
+}
+
+/** With two units the second has its own scale, on the right. @param {Pen} ink @param {Data} data @param {number} w @param {number} h @param {string[]} units */
+function lines(ink, data, w, h, units) {
+  const two = units.length > 1 && data.names.length > 1;
+  const box = { x: 46, y: 12, w: w - 46 - (two ? 62 : 12), h: h - 38 };
+  const most = (/** @type {number[]} */ of) => ceiling(Math.max(0, ...data.rows.flatMap((row) => of.map((at) => row.values[at] ?? 0))));
+  const all = data.names.map((_, at) => at);
+  const tops = two ? [units[0] === '%' ? 100 : most([0]), most([1])] : [most(all)];
+  grid(ink, box, tops[0] ?? 1, units[0] ?? '', false);
+  if (two) grid(ink, box, tops[1] ?? 1, units[1] ?? '', true);
+  feet(ink, box, data.rows.map((row) => row.name));
+  for (const at of all) {
+    const top = (two ? tops[Math.min(at, 1)] : tops[0]) ?? 1;
+    ink.strokeStyle = hue(at);
+    ink.lineWidth = 2;
+    ink.lineJoin = 'round';
+    ink.beginPath();
+    let down = true;
+    data.rows.forEach((row, index) => {
+      const value = row.values[at];
+      if (value === null || value === undefined) { down = true; return; }
+      const x = box.x + (box.w * index) / Math.max(1, data.rows.length - 1);
+      const y = box.y + box.h - (box.h * value) / top;
+      if (down) { ink.moveTo(x, y); ink.lineTo(x + 0.01, y); } else ink.lineTo(x, y);
+      down = false;
+    });
+    ink.stroke();
+  }
+}
+
+/** @param {Pen} ink @param {Data} data @param {number} w @param {number} h @param {string[]} units */
+function areas(ink, data, w, h, units) {
+  const box = { x: 52, y: 12, w: w - 64, h: h - 38 };
+  const sums = data.rows.map((row) => row.values.reduce((/** @type {number} */ sum, value) => sum + (value ?? 0), 0));
+  const top = ceiling(Math.max(0, ...sums));
+  grid(ink, box, top, units[0] ?? '', false);
+  const step = box.w / Math.max(1, data.rows.length);
+  feet(ink, { ...box, x: box.x + step / 2, w: box.w - step }, data.rows.map((row) => row.name));
+  const base = data.rows.map(() => 0);
+  data.names.forEach((_, at) => {
+    ink.fillStyle = hue(at);
+    data.rows.forEach((row, index) => {
+      const value = row.values[at] ?? 0;
+      const from = base[index] ?? 0;
+      const y = box.y + box.h - (box.h * (from + value)) / top;
+      const wide = Math.max(1, Math.min(72, step - 2));
+      ink.fillRect(box.x + (index + 0.5) * step - wide / 2, y, wide, (box.h * value) / top);
+      base[index] = from + value;
+    });
+  });
+}
+
+/** @param {Pen} ink @param {string} text @param {number} w */
+function cut(ink, text, w) {
+  if (ink.measureText(text).width <= w) return text;
+  let end = text.length;
+  while (end > 1 && ink.measureText(`${text.slice(0, end)}…`).width > w) end--;
+  return `${text.slice(0, end)}…`;
+}
+
+/** @param {Pen} ink @param {Data} data @param {number} w */
+function bars(ink, data, w) {
+  const left = Math.min(220, w * 0.32);
+  const most = Math.max(1e-9, ...data.rows.map((row) => row.values[0] ?? 0));
+  data.rows.forEach((row, at) => {
+    const y = 8 + at * 26;
+    ink.textAlign = 'left';
+    ink.fillStyle = colour('text');
+    ink.fillText(cut(ink, row.name, left - 12), 0, y + 9);
+    const long = Math.max(2, ((w - left - 110) * (row.values[0] ?? 0)) / most);
+    ink.fillStyle = hue(0);
+    ink.beginPath();
+    ink.roundRect(left, y + 1, long, 16, 3);
+    ink.fill();
+    ink.fillStyle = colour('soft');
+    ink.fillText(row.cells[0] ?? '', left + long + 8, y + 9);
+  });
+}
+
+/** Rows by columns, each cell as dark as it is full; values are shares of a thousand. @param {Pen} ink @param {Data} data @param {number} w */
+function heat(ink, data, w) {
+  const left = Math.min(180, w * 0.25);
+  const step = (w - left) / Math.max(1, data.names.length);
+  ink.textAlign = 'left';
+  data.names.forEach((name, at) => {
+    if (step > 26 || at % Math.ceil(26 / step) === 0) { ink.fillStyle = colour('soft'); ink.fillText(cut(ink, name, Math.max(step, 26)), left + at * step, 10); }
+  });
+  data.rows.forEach((row, line) => {
+    const y = 22 + line * 20;
+    ink.fillStyle = colour('text');
+    ink.fillText(cut(ink, row.name, left - 10), 0, y + 9);
+    row.values.forEach((value, at) => {
+      ink.fillStyle = colour('idle');
+      ink.fillRect(left + at * step, y, step - 1, 18);
+      if (value === null) return;
+      ink.globalAlpha = 0.12 + 0.88 * Math.min(1, value / 1000);
+      ink.fillStyle = hue(0);
+      ink.fillRect(left + at * step, y, step - 1, 18);
+      ink.globalAlpha = 1;
+    });
+  });
+}
+
+/** Spans from the first to the second column, milliseconds since 1970; the third is what they are. @param {Pen} ink @param {Data} data @param {number} w @param {number} h */
+function gantt(ink, data, w, h) {
+  const left = Math.min(150, w * 0.25);
+  const from = Math.min(...data.rows.map((row) => row.values[0] ?? Infinity));
+  const to = Math.max(from + 1, ...data.rows.map((row) => row.values[1] ?? 0));
+  const at = (/** @type {number} */ ms) => left + ((w - left - 8) * (ms - from)) / (to - from);
+  const clock = (/** @type {number} */ ms) => new Date(ms).toLocaleTimeString(undefined, to - from < 600_000 ? {} : { hour: '2-digit', minute: '2-digit' });
+  ink.fillStyle = colour('soft');
+  ink.strokeStyle = colour('line');
+  for (let step = 0; step <= 4; step++) {
+    const ms = from + ((to - from) * step) / 4;
+    ink.textAlign = step === 0 ? 'left' : step === 4 ? 'right' : 'center';
+    ink.fillText(clock(ms), at(ms), h - 10);
+    ink.beginPath();
+    ink.moveTo(Math.round(at(ms)) + 0.5, 0);
+    ink.lineTo(Math.round(at(ms)) + 0.5, h - 22);
+    ink.stroke();
+  }
+  data.rows.forEach((row, line) => {
+    const y = 4 + line * 24;
+    const [begin, end] = [row.values[0] ?? from, row.values[1] ?? to];
+    ink.fillStyle = colour('text');
+    ink.textAlign = 'left';
+    ink.fillText(cut(ink, row.name, left - 10), 0, y + 9);
+    ink.fillStyle = hue(line);
+    ink.beginPath();
+    ink.roundRect(at(begin), y, Math.max(3, at(end) - at(begin)), 18, 4);
+    ink.fill();
+  });
+}

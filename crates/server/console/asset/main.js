@@ -1,0 +1,23 @@
+// @ts-check
+// What every page has: moments in the reader's zone, confirmation of what cannot be undone, and the page's own modules.
+import { localise } from './page.js';
+
+document.addEventListener('submit', (event) => {
+  const form = /** @type {HTMLFormElement} */ (event.target);
+  const question = form.dataset.confirm;
+  if (question && !window.confirm(question)) event.preventDefault();
+});
+
+// A choice that is the whole form sends it.
+document.addEventListener('change', (event) => {
+  const target = /** @type {HTMLElement} */ (event.target);
+  if (target instanceof HTMLSelectElement && target.dataset.sends !== undefined) target.form?.requestSubmit();
+});
+
+localise(document);
+if (document.querySelector('main[data-watch]')) await import('./live.js');
+if (document.querySelector('[data-chart]')) (await import('./chart.js')).drawAll(document);
+if (document.querySelector('[data-log]')) await import('./log.js');
+if (document.querySelector('[data-fleet]')) await import('./fleet.js');
+if (document.querySelector('[data-preview]')) await import('./submit.js');
+if (document.querySelector('[data-week]')) await import('./calendar.js');

@@ -1,0 +1,194 @@
+//! Audit: the journal's events as far as the reader may see them, searched by kind and text; and the proof that one of
+//! them is in the journal, checked with nothing but the platform's public key.
+
+use askama::Template;
+use axum::extract::{Path, Query};
+use serde::Deserialize;
+use tenure_api::v1::event::EventView;
+use tenure_api::v1::journal::{HeadView, ProofView};
+use tenure_domain::tenancy::role::Action;
+use tenure_domain::tenancy::scope::ScopeId;
+use tenure_journal::{Hash, Proof, PublicKey, SignedHead, check_proof};
+
+use super::desk::piece;
+use super::fault::{Page, page};
+use super::frame::Frame;
+use super::health::apart;
+use super::html::{Html, inert, log};
+use super::session::Session;
+use super::show;
+use super::told;
+
+/// Events looked through for one page, and shown at most.
+const SPAN: u64 = 5_000;
+const SHOWN: usize = 100;
+
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    q: Option<String>,
+    until: Option<u64>,
+}
+
+struct Row {
+    seq: u64,
+    at: Html,
+    kind: String,
+    by: Html,
+    what: Html,
+    data: String,
+}
+
+#[derive(Template)]
+#[template(path = "audit.html")]
+struct Audit {
+    frame: Frame,
+    q: String,
+    /// The same, for an address.
+    q_piece: String,
+    rows: Vec<Row>,
+    /// The page before this one ends here.
+    earlier: Option<u64>,
+    looked: String,
+    head: Option<HeadView>,
+    later: bool,
+    proves: bool,
+}
+
+pub(super) async fn audit(session: Session, Query(asked): Query<Asked>) -> Page {
+    let frame = Frame::of(&session, "audit").await?;
+    let until = asked.until.unwrap_or_else(|| told::head(&session));
+    let from = until.saturating_sub(SPAN - 1).max(1);
+    let q = asked.q.unwrap_or_default();
+    let words: Vec<String> = q.split_whitespace().map(str::to_lowercase).collect();
+    let events = told::events(&session, from, "").await?;
+    let fits = |event: &&EventView| {
+        let text = format!(
+            "{} {} {} {} {}",
+            event.seq,
+            event.kind,
+            apart(&event.kind),
+            event.by,
+            event.data
+        )
+        .to_lowercase();
+        event.seq <= until && words.iter().all(|word| text.contains(word.as_str()))
+    };
+    let found: Vec<&EventView> = events.iter().rev().filter(fits).take(SHOWN).collect();
+    // A full page goes on after its last event, another after all that was looked through.
+    let next = match found.last() {
+        Some(last) if found.len() == SHOWN => last.seq.saturating_sub(1),
+        _ => from.saturating_sub(1),
+    };
+    let proves = session.may(Action::JournalRead, ScopeId::Platform);
+    let head = match proves {
+        true => session.desk.get("/v1/journal/head").await.ok(),
+        false => None,
+    };
+    page(&Audit {
+        rows: found.into_iter().map(row).collect(),
+        earlier: (next > 0).then_some(next),
+        looked: format!("events {} to {}", show::count(from), show::count(until)),
+        later: asked.until.is_some(),
+        q_piece: piece(&q),
+        q,
+        head,
+        proves,
+        frame,
+    })
+}
+
+fn row(event: &EventView) -> Row {
+    Row {
+        seq: event.seq,
+        at: show::time(&event.at),
+        kind: apart(&event.kind),
+        by: show::name(&event.by),
+        what: what(event),
+        data: serde_json::to_string_pretty(&event.data)
+            .map(|text| log(&text))
+            .unwrap_or_default(),
+    }
+}
+
+/// What it is about, where a page tells more of that.
+fn what(event: &EventView) -> Html {
+    let data = &event.data;
+    for (field, page) in [("job", "jobs"), ("gpu", "fleet")] {
+        if let Some(id) = data[field].as_str() {
+            let id = super::html::escape(id);
+            return Html::made(format!(
+                "<a class=\"mono\" href=\"/console/{page}/{id}\">{id}</a>"
+            ));
+        }
+    }
+    let named = [
+        "scope", "user", "node", "booking", "offer", "lease", "bid", "name",
+    ];
+    let id = named.iter().find_map(|field| data[field].as_str());
+    id.map_or_else(show::none, show::name)
+}
+
+#[derive(Template)]
+#[template(path = "proof.html")]
+struct Proved {
+    frame: Frame,
+    seq: u64,
+    sound: Result<(), String>,
+    line: String,
+    steps: usize,
+    head: HeadView,
+}
+
+pub(super) async fn proof(session: Session, Path(seq): Path<u64>) -> Page {
+    let frame = Frame::of(&session, "audit").await?;
+    let view: ProofView = session.desk.get(&format!("/v1/journal/proofs/{seq}")).await?;
+    page(&Proved {
+        seq,
+        sound: check(&view),
+        line: log(&view.line),
+        steps: view.path.len(),
+        head: view.head,
+        frame,
+    })
+}
+
+/// Walks from the event to the head's root and checks the head's signature, with what the answer holds alone.
+fn check(view: &ProofView) -> Result<(), String> {
+    let hash = |text: &str| {
+        text.parse::<Hash>()
+            .map_err(|_| "a hash in it is not one".to_owned())
+    };
+    let head = &view.head;
+    let signed = SignedHead {
+        platform: head.platform.clone(),
+        seq: head.seq,
+        hash: hash(&head.hash)?,
+        root: hash(&head.root)?,
+        at_ms: head.at_ms,
+        key_id: head.key_id.clone(),
+        signature: head.signature.clone(),
+    };
+    let proof = Proof {
+        line: view.line.clone(),
+        index: view.index,
+        size: view.size,
+        path: view
+            .path
+            .iter()
+            .map(|step| hash(step))
+            .collect::<Result<_, _>>()?,
+    };
+    let key = key(&head.public_key).ok_or("the public key in it is not one")?;
+    check_proof(&proof, &signed, &key)
+        .map(drop)
+        .map_err(|error| inert(&error.to_string()))
+}
+
+fn key(hex: &str) -> Option<PublicKey> {
+    let pairs = hex
+        .as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    let bytes: Option<Vec<u8>> = pairs.collect();
+    Some(PublicKey(bytes?.try_into().ok()?))
+}

@@ -1,0 +1,327 @@
+//! The calendar: a week of one class's windows, as far as the reader may see them, and booking more. A script draws the
+//! week in the reader's zone and lets one drag over it; the form and the table need none.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use jiff::civil::{Date, Weekday};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tenure_api::problem::Problem;
+use tenure_api::v1::booking::{BookingView, CalendarWindow, QuoteView, WindowView};
+use tenure_api::v1::page::Page as List;
+use tenure_domain::tenancy::role::Action;
+use tenure_domain::tenancy::scope::ScopeId;
+
+use super::Console;
+use super::desk::piece;
+use super::fault::{Fault, Page, go, page};
+use super::form::{Fields, Posted, wrong};
+use super::frame::Frame;
+use super::html::Html;
+use super::session::Session;
+use super::show;
+use crate::keyring::random;
+use crate::routes::gpu::survey::survey;
+
+const SHOWN: u32 = 1000;
+
+#[derive(Deserialize, Default)]
+pub(super) struct Asked {
+    class: Option<String>,
+    week: Option<String>,
+}
+
+struct Window {
+    booking: String,
+    name: Html,
+    owner: Html,
+    start: Html,
+    end: Html,
+    start_ms: i64,
+    end_ms: i64,
+    gpus: u32,
+    phase: Html,
+    price: String,
+}
+
+#[derive(Template)]
+#[template(path = "calendar.html")]
+struct Calendar {
+    frame: Frame,
+    class: String,
+    class_piece: String,
+    classes: Vec<String>,
+    /// The week's Monday, and those before and after.
+    week: String,
+    before: String,
+    after: String,
+    from_ms: i64,
+    until_ms: i64,
+    /// GPUs of the class, where the reader may count them.
+    gpus: Option<usize>,
+    windows: Vec<Window>,
+    books: bool,
+    fields: Fields,
+    problem: Option<Problem>,
+}
+
+impl Calendar {
+    fn v(&self, name: &str) -> &str {
+        self.fields.raw(name)
+    }
+
+    fn is(&self, name: &str, value: &str) -> bool {
+        self.fields.text(name) == value
+    }
+}
+
+/// Rules people choose by a word.
+const RULES: &[(&str, &str)] = &[
+    ("daily", "FREQ=DAILY"),
+    ("workdays", "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR"),
+    ("weekly", "FREQ=WEEKLY"),
+];
+
+pub(super) async fn calendar(session: Session, Query(asked): Query<Asked>) -> Page {
+    show_week(&session, asked, Fields::default(), None).await
+}
+
+/// The Monday of the week asked for, or of this one.
+fn monday(text: Option<&str>) -> Date {
+    let today = Timestamp::from_millisecond(crate::controller::now().0)
+        .map_or(Date::MIN, |now| now.to_zoned(TimeZone::UTC).date());
+    let near = |date: &Date| (1970..=2200).contains(&date.year());
+    let date = text
+        .and_then(|text| text.parse::<Date>().ok())
+        .filter(near)
+        .unwrap_or(today);
+    let past = i64::from(date.weekday().since(Weekday::Monday));
+    date.checked_sub(past.days()).unwrap_or(date)
+}
+
+fn midnight_ms(date: Date) -> i64 {
+    date.to_zoned(TimeZone::UTC)
+        .map_or(0, |at| at.timestamp().as_millisecond())
+}
+
+async fn show_week(session: &Session, asked: Asked, mut fields: Fields, problem: Option<Problem>) -> Page {
+    let frame = Frame::of(session, "calendar").await?;
+    let classes = session.classes();
+    let class = asked
+        .class
+        .filter(|class| !class.is_empty())
+        .or_else(|| classes.first().cloned())
+        .unwrap_or_default();
+    let week = monday(asked.week.as_deref());
+    let step = |days: i64| week.checked_add(days.days()).unwrap_or(week);
+    // A day more on both sides: the reader's week begins and ends where they are.
+    let (since, until) = (midnight_ms(step(-1)), midnight_ms(step(8)));
+    let moment = |ms: i64| piece(&tenure_domain::Time(ms).rfc3339());
+    let path = format!(
+        "/v1/calendar?class={}&since={}&until={}&limit={SHOWN}",
+        piece(&class),
+        moment(since),
+        moment(until)
+    );
+    let found: List<CalendarWindow> = session.desk.get(&path).await?;
+    let currency = session.currency();
+    let seen =
+        survey(&session.console.shared, &session.caller).map_err(|fail| Fault::Problem(fail.problem))?;
+    let of_class = seen.gpus.iter().filter(|gpu| seen.classes[gpu.2] == class);
+    let me = ScopeId::User(session.caller.user);
+    fields.forget("csrf");
+    page(&Calendar {
+        week: week.to_string(),
+        before: step(-7).to_string(),
+        after: step(7).to_string(),
+        from_ms: midnight_ms(week),
+        until_ms: midnight_ms(step(7)),
+        gpus: seen.fleet.then(|| of_class.count()),
+        windows: found.items.iter().map(|it| window(it, &currency)).collect(),
+        books: session.tenant().is_some() && session.may(Action::BookingManage, me),
+        class_piece: piece(&class),
+        class,
+        classes,
+        fields,
+        problem,
+        frame,
+    })
+}
+
+fn window(it: &CalendarWindow, currency: &str) -> Window {
+    Window {
+        booking: it.booking.to_string(),
+        name: show::name(&it.name),
+        owner: show::name(&it.scope_path),
+        start: show::time(&it.window.start),
+        end: show::time(&it.window.end),
+        start_ms: it.window.start.0.0,
+        end_ms: it.window.end.0.0,
+        gpus: it.window.gpus,
+        phase: show::pill(&it.window.phase),
+        price: show::money(it.window.price_micros, currency),
+    }
+}
+
+#[derive(Template)]
+#[template(path = "book.html")]
+struct Confirm {
+    frame: Frame,
+    name: Html,
+    class: Html,
+    gpus: String,
+    zone: Html,
+    price: String,
+    shown_micros: i64,
+    windows: Vec<(Html, Html, String)>,
+    more: bool,
+    /// The form again, to be sent with the price.
+    again: Vec<(&'static str, String)>,
+}
+
+const FIELDS: &[&str] = &["name", "class", "gpus", "start", "end", "zone", "repeat", "until"];
+
+/// A booking: first its price, then, with that price as its limit, the booking itself.
+pub(super) async fn book(State(_): State<Arc<Console>>, posted: Posted) -> Page {
+    let Posted { session, fields } = posted;
+    let asked = Asked {
+        class: Some(fields.text("class").to_owned()),
+        week: fields
+            .some("start")
+            .and_then(|start| start.get(..10))
+            .map(str::to_owned),
+    };
+    match booked(&session, &fields).await {
+        Ok(response) => Ok(response),
+        Err(Fault::SignIn) => Err(Fault::SignIn),
+        Err(Fault::Problem(problem)) => show_week(&session, asked, fields, Some(*problem)).await,
+    }
+}
+
+fn wish(fields: &Fields) -> Result<Value, Fault> {
+    let count: u32 = fields.number("gpus")?.unwrap_or(1);
+    let wall = |name: &'static str| fields.some(name).ok_or_else(|| wrong(name, "a time is wanted"));
+    let mut wish = json!({
+        "name": fields.some("name").ok_or_else(|| wrong("name", "a name is wanted"))?,
+        "class": fields.text("class"),
+        "size": { "unit": "gpus", "count": count },
+        "zone": fields.some("zone").unwrap_or("UTC"),
+        "start": wall("start")?,
+        "end": wall("end")?,
+    });
+    if let Some((_, rule)) = RULES.iter().find(|(word, _)| *word == fields.text("repeat")) {
+        let until = fields
+            .some("until")
+            .map(|until| format!(";UNTIL={}T235959", until.replace('-', "")));
+        wish["rule"] = json!(format!("{rule}{}", until.unwrap_or_default()));
+    }
+    Ok(wish)
+}
+
+async fn booked(session: &Session, fields: &Fields) -> Page {
+    let mut wish = wish(fields)?;
+    if let Some(shown) = fields.number::<i64>("shown_micros")? {
+        wish["shown_micros"] = json!(shown);
+        let repeat = format!("console-{}", fields.text("repeat_key"));
+        let made: BookingView = session.desk.create("/v1/bookings", &wish, &repeat).await?;
+        return Ok(go(&format!("/console/calendar/{}", made.id)));
+    }
+    let quote: QuoteView = session.desk.post("/v1/bookings/quote", &wish).await?;
+    let bytes: [u8; 16] = random();
+    let mut again: Vec<(&'static str, String)> = FIELDS
+        .iter()
+        .map(|name| (*name, fields.text(name).to_owned()))
+        .collect();
+    again.push((
+        "repeat_key",
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    ));
+    page(&Confirm {
+        frame: Frame::of(session, "calendar").await?,
+        name: show::name(fields.text("name")),
+        class: show::name(fields.text("class")),
+        gpus: fields.some("gpus").unwrap_or("1").to_owned(),
+        zone: show::name(fields.some("zone").unwrap_or("UTC")),
+        price: show::money(quote.price_micros, &quote.currency),
+        shown_micros: quote.price_micros,
+        windows: quote
+            .windows
+            .iter()
+            .take(20)
+            .map(|it| spans(it, &quote.currency))
+            .collect(),
+        more: quote.more || quote.windows.len() > 20,
+        again,
+    })
+}
+
+fn spans(it: &WindowView, currency: &str) -> (Html, Html, String) {
+    (
+        show::time(&it.start),
+        show::time(&it.end),
+        show::money(it.price_micros, currency),
+    )
+}
+
+#[derive(Template)]
+#[template(path = "booking.html")]
+struct One {
+    frame: Frame,
+    id: String,
+    name: Html,
+    facts: Vec<(&'static str, Html)>,
+    note: Option<String>,
+    windows: Vec<(Html, Html, Html, u32, String, String)>,
+    more: bool,
+    may_cancel: bool,
+}
+
+pub(super) async fn one(session: Session, Path(id): Path<String>) -> Page {
+    let frame = Frame::of(&session, "calendar").await?;
+    let it: BookingView = session.desk.get(&format!("/v1/bookings/{}", piece(&id))).await?;
+    let currency = session.currency();
+    let scope = it.scope.parse().ok();
+    let text = |text: &str| show::name(text);
+    let mut facts = vec![
+        ("Of", text(&it.scope_path)),
+        ("Class", text(&it.class)),
+        ("First", text(&format!("{} to {}", it.start, it.end))),
+        ("Zone", text(&it.zone)),
+    ];
+    facts.extend(it.rule.as_deref().map(|rule| ("Repeats", text(rule))));
+    facts.push(("Price", text(&show::money(it.price_micros, &currency))));
+    facts.push(("Made", show::time(&it.made)));
+    page(&One {
+        id: it.id.to_string(),
+        name: show::name(&it.name),
+        facts,
+        note: it.note.as_deref().map(super::html::inert),
+        windows: it
+            .windows
+            .iter()
+            .take(100)
+            .map(|window| {
+                let (start, end, price) = spans(window, &currency);
+                let nodes = super::html::inert(&window.nodes.join(", "));
+                (start, end, show::pill(&window.phase), window.gpus, nodes, price)
+            })
+            .collect(),
+        more: it.more || it.windows.len() > 100,
+        may_cancel: scope.is_some_and(|scope: ScopeId| session.may(Action::BookingManage, scope)),
+        frame,
+    })
+}
+
+pub(super) async fn cancel(State(_): State<Arc<Console>>, Path(id): Path<String>, posted: Posted) -> Page {
+    let path = format!("/v1/bookings/{}/cancel", piece(&id));
+    let _: Value = posted
+        .session
+        .desk
+        .post(&path, &json!({ "which": "all" }))
+        .await?;
+    Ok(go("/console/calendar"))
+}

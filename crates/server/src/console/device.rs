@@ -1,0 +1,330 @@
+//! One device: what it is, who holds which part of it, how it was used lately, and what the journal tells of it.
+
+use askama::Template;
+use axum::extract::{Path, State};
+use axum::http::Method;
+use std::sync::Arc;
+use tenure_api::v1::event::EventView;
+use tenure_api::v1::gpu::{DeviceView, Recent, SliceView};
+use tenure_api::v1::node::NodeView;
+use tenure_domain::tenancy::role::Action;
+use tenure_domain::tenancy::scope::ScopeId;
+
+use super::Console;
+use super::desk::piece;
+use super::fault::{Page, go, page};
+use super::form::Posted;
+use super::frame::Frame;
+use super::html::{Html, escape};
+use super::session::Session;
+use super::show;
+use super::told;
+
+/// Events looked through for what concerns the device, and how many of those are shown.
+const LOOKED_THROUGH: u64 = 50_000;
+const TOLD: usize = 50;
+
+struct Slice {
+    holder: Html,
+    job: Option<(String, Html)>,
+    isolation: String,
+    compute: String,
+    busy: String,
+    vram: String,
+    vram_bar: Html,
+    waited: String,
+}
+
+struct Told {
+    at: Html,
+    what: &'static str,
+    more: Html,
+}
+
+#[derive(Template)]
+#[template(path = "device.html")]
+struct Device {
+    frame: Frame,
+    id: String,
+    title: Html,
+    facts: Vec<(&'static str, Html)>,
+    health: Html,
+    quarantine: Option<String>,
+    may_release: bool,
+    drawn: Html,
+    slices: Vec<Slice>,
+    given: String,
+    recent: Vec<(String, String, String)>,
+    levels: Vec<(String, String)>,
+    told: Vec<Told>,
+    tells: bool,
+}
+
+pub(super) async fn device(session: Session, Path(id): Path<String>) -> Page {
+    let frame = Frame::of(&session, "fleet").await?;
+    let view: DeviceView = session.desk.get(&format!("/v1/gpus/{}", piece(&id))).await?;
+    let node = session
+        .desk
+        .get::<NodeView>(&format!("/v1/nodes/{}", view.node))
+        .await
+        .ok();
+    let tells = session.may(Action::EventRead, ScopeId::Platform);
+    let told = match tells {
+        true => history(&session, &id).await,
+        false => Vec::new(),
+    };
+    let gpu = &view.gpu;
+    let given: u64 = view
+        .slices
+        .iter()
+        .map(|slice| u64::from(slice.compute_permille))
+        .sum();
+    page(&Device {
+        title: show::name(&gpu.model),
+        facts: facts(&view, node.as_ref()),
+        health: health(&view),
+        quarantine: gpu.quarantine.as_deref().map(super::html::inert),
+        may_release: session.may(Action::NodeManage, ScopeId::Platform),
+        drawn: drawn(&view),
+        slices: view.slices.iter().map(slice).collect(),
+        given: format!(
+            "{} of compute, {} of {}",
+            show::permille(given),
+            show::mib(gpu.used_vram_mib),
+            show::mib(gpu.vram_mib)
+        ),
+        recent: view.recent.as_ref().map(recent).unwrap_or_default(),
+        levels: gpu
+            .isolation
+            .iter()
+            .map(|(level, why)| (level.clone(), super::html::inert(why)))
+            .collect(),
+        told,
+        tells,
+        id,
+        frame,
+    })
+}
+
+fn health(view: &DeviceView) -> Html {
+    show::pill(match &view.gpu {
+        gpu if gpu.quarantine.is_some() => "quarantined",
+        gpu if !gpu.present => "absent",
+        _ => "fine",
+    })
+}
+
+fn facts(view: &DeviceView, node: Option<&NodeView>) -> Vec<(&'static str, Html)> {
+    let gpu = &view.gpu;
+    let plain = |text: String| Html::made(escape(&text));
+    let mut facts = vec![
+        ("Node", show::name(&view.node_name)),
+        ("Class", show::name(&gpu.class)),
+        ("Vendor", show::name(&gpu.vendor)),
+        ("Memory", plain(show::mib(gpu.vram_mib))),
+        ("Identity", show::name(&gpu.uuid)),
+    ];
+    if let Some(node) = node {
+        facts.push((
+            "Node state",
+            show::pill(&format!("{:?}", node.status).to_lowercase()),
+        ));
+        facts.extend(
+            node.labels
+                .region
+                .as_deref()
+                .map(|region| ("Region", show::name(region))),
+        );
+        facts.extend(
+            node.labels
+                .block
+                .as_deref()
+                .map(|block| ("Block", show::name(block))),
+        );
+    }
+    if let Some(hardware) = &gpu.hardware {
+        facts.extend(hardware.pci.as_deref().map(|pci| ("PCI", show::name(pci))));
+        facts.extend(
+            hardware
+                .driver
+                .as_deref()
+                .map(|driver| ("Driver", show::name(driver))),
+        );
+        facts.extend(
+            hardware
+                .architecture
+                .as_deref()
+                .map(|arch| ("Architecture", show::name(arch))),
+        );
+        facts.extend(
+            hardware
+                .partitioning
+                .as_ref()
+                .map(|parts| ("Partitioning", show::name(&parts.mode))),
+        );
+    }
+    if let Some(gauges) = &view.gauges {
+        facts.extend(
+            gauges
+                .busy_permille
+                .map(|busy| ("Busy now", plain(show::permille(busy.into())))),
+        );
+        facts.extend(
+            gauges
+                .used_vram_mib
+                .map(|used| ("Memory in use", plain(show::mib(used)))),
+        );
+        facts.extend(
+            gauges
+                .temperature_c
+                .map(|c| ("Temperature", plain(format!("{c}\u{a0}°C")))),
+        );
+        facts.extend(
+            gauges
+                .power_mw
+                .map(|mw| ("Power", plain(format!("{}\u{a0}W", mw / 1000)))),
+        );
+        facts.extend(gauges.ecc_uncorrected.map(|errors| {
+            (
+                "Memory errors",
+                plain(format!("{} uncorrected", show::count(errors))),
+            )
+        }));
+        if let Some(by) = gauges.throttled_by.as_ref().filter(|by| !by.is_empty()) {
+            let by: Vec<&str> = by.iter().map(|by| by.as_str()).collect();
+            facts.push(("Held down by", plain(by.join(", "))));
+        }
+    }
+    if let Some(read) = &view.read {
+        facts.push(("Read", show::time(read)));
+    }
+    facts
+}
+
+/// The device's memory to scale: each slice with its share, and how much of it is in use.
+fn drawn(view: &DeviceView) -> Html {
+    let all = view.gpu.vram_mib.max(1);
+    let wide = |mib: u64| (u128::from(mib) * 10_000 / u128::from(all)).min(10_000) as f64 / 10.0;
+    let mut out = String::from(
+        "<svg class=\"slices\" viewBox=\"0 0 1000 40\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"of\" width=\"1000\" height=\"40\"/>",
+    );
+    let mut x = 0.0;
+    for (number, slice) in view.slices.iter().enumerate() {
+        let width = wide(slice.vram_mib);
+        let class = if slice.holder.is_some() {
+            format!("h{}", number % 10)
+        } else {
+            "other".into()
+        };
+        let used = slice
+            .used
+            .as_ref()
+            .map_or(0.0, |used| wide(used.used_vram_mib).min(width));
+        out.push_str(&format!(
+            "<rect class=\"{class} given\" x=\"{x:.1}\" width=\"{width:.1}\" height=\"40\"/>"
+        ));
+        out.push_str(&format!(
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"26\" width=\"{used:.1}\" height=\"14\"/>"
+        ));
+        x += width;
+    }
+    out.push_str("</svg>");
+    Html::made(out)
+}
+
+fn slice(slice: &SliceView) -> Slice {
+    let used = slice.used.as_ref();
+    let share = |share: Option<u16>| share.map_or("–".into(), |share| show::permille(share.into()));
+    let holder = slice.holder.as_ref();
+    Slice {
+        holder: holder.map_or_else(
+            || Html::made("<span class=\"soft\">in use</span>".into()),
+            |holder| show::name(&holder.owner_path),
+        ),
+        job: holder.map(|holder| (holder.job.to_string(), show::name(&holder.job_name))),
+        isolation: holder.map_or("–".into(), |holder| holder.isolation.as_str().into()),
+        compute: show::permille(slice.compute_permille.into()),
+        busy: share(used.and_then(|used| used.busy_permille)),
+        vram: match used {
+            Some(used) => format!(
+                "{} of {}",
+                show::mib(used.used_vram_mib),
+                show::mib(slice.vram_mib)
+            ),
+            None => show::mib(slice.vram_mib),
+        },
+        vram_bar: show::bar(used.map_or(0, |used| used.used_vram_mib), slice.vram_mib),
+        waited: share(used.and_then(|used| used.waited_permille)),
+    }
+}
+
+/// Rows of the last minutes: how long ago, how busy, how much memory.
+fn recent(recent: &Recent) -> Vec<(String, String, String)> {
+    let steps = recent.busy_permille.len();
+    let rows = recent.busy_permille.iter().zip(&recent.used_vram_mib).enumerate();
+    rows.map(|(at, (busy, used))| {
+        let ago_s = (steps - 1 - at) as u64 * u64::from(recent.step_s);
+        (
+            format!("−{ago_s}"),
+            busy.map_or(String::new(), |busy| format!("{}.{}", busy / 10, busy % 10)),
+            used.map_or(String::new(), |used| used.to_string()),
+        )
+    })
+    .collect()
+}
+
+/// What the journal tells of the device, newest first.
+async fn history(session: &Session, id: &str) -> Vec<Told> {
+    let from = told::head(session).saturating_sub(LOOKED_THROUGH);
+    let events = told::events(session, from, "DeviceScrubbed,GpuQuarantined,GpuReleased").await;
+    let ours = events
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|event| event.data["gpu"] == id);
+    let mut ours: Vec<Told> = ours.map(|event| tell(&event)).collect();
+    ours.reverse();
+    ours.truncate(TOLD);
+    ours
+}
+
+fn tell(event: &EventView) -> Told {
+    let receipt = &event.data["receipt"];
+    let (what, more) = match event.kind.as_str() {
+        "DeviceScrubbed" if receipt["fault"].is_string() => (
+            "Not clean",
+            show::name(receipt["fault"].as_str().unwrap_or_default()),
+        ),
+        "DeviceScrubbed" => {
+            let mib = receipt["bytes"].as_u64().unwrap_or(0) >> 20;
+            let took = receipt["took_ms"].as_u64().unwrap_or(0);
+            let number = receipt["number"].as_u64().unwrap_or(0);
+            let text = format!(
+                "receipt {number}: {} overwritten and read back in {}, signed by its node",
+                show::mib(mib),
+                show::span(took)
+            );
+            ("Scrubbed", Html::made(escape(&text)))
+        }
+        "GpuQuarantined" => (
+            "Quarantined",
+            show::name(event.data["why"].as_str().unwrap_or_default()),
+        ),
+        _ => ("Released", Html::made(format!("by {}", escape(&event.by)))),
+    };
+    Told {
+        at: show::time(&event.at),
+        what,
+        more,
+    }
+}
+
+/// Puts a device that was quarantined back into service.
+pub(super) async fn release(State(_): State<Arc<Console>>, Path(id): Path<String>, posted: Posted) -> Page {
+    let id = piece(&id);
+    posted
+        .session
+        .desk
+        .act(Method::POST, &format!("/v1/gpus/{id}/release"))
+        .await?;
+    Ok(go(&format!("/console/fleet/{id}")))
+}

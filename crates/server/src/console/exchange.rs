@@ -1,0 +1,398 @@
+//! The exchange: the depth and price history of a class, what is offered, bids and leases of one's own, and buying, which
+//! shows its price before it is done. What one's own capacity is offered at by itself stands beside it.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use axum::http::Method;
+use serde::Deserialize;
+use serde_json::json;
+use tenure_api::problem::Problem;
+use tenure_api::v1::market::{
+    AutoOfferView, BidView, BookView, LeaseView, LevelView, OfferView, PriceHourView, PurchaseView,
+};
+use tenure_api::v1::page::Page as List;
+use tenure_domain::tenancy::role::Action;
+use tenure_domain::tenancy::scope::ScopeId;
+
+use super::Console;
+use super::desk::piece;
+use super::fault::{Fault, Page, go, page};
+use super::form::{Fields, Posted, wrong};
+use super::frame::Frame;
+use super::html::{Html, inert};
+use super::session::Session;
+use super::show;
+use crate::keyring::random;
+
+const SHOWN: u32 = 100;
+const LEVELS: usize = 12;
+
+#[derive(Deserialize)]
+pub(super) struct Asked {
+    class: Option<String>,
+}
+
+struct Level {
+    price: String,
+    gpus: String,
+    bar: Html,
+}
+
+struct Offer {
+    price: String,
+    gpus: String,
+    terms: String,
+    isolation: &'static str,
+    reliability: String,
+    until: Html,
+    id: String,
+    mine: bool,
+}
+
+struct Lease {
+    id: String,
+    what: String,
+    side: &'static str,
+    other: Html,
+    price: String,
+    from: Html,
+    until: Html,
+    escrow: String,
+    state: Html,
+    may_recall: bool,
+    may_return: bool,
+}
+
+struct Bid {
+    id: String,
+    what: String,
+    price: String,
+    kind: &'static str,
+    until: Html,
+    held: String,
+}
+
+struct Auto {
+    seller: String,
+    class: String,
+    floor: String,
+    idle: String,
+    until: Html,
+    forecast: Html,
+}
+
+#[derive(Template)]
+#[template(path = "exchange.html")]
+struct Exchange {
+    frame: Frame,
+    class: String,
+    classes: Vec<String>,
+    asks: Vec<Level>,
+    bids_at: Vec<Level>,
+    hours: Vec<(String, String, String, String)>,
+    offers: Vec<Offer>,
+    leases: Vec<Lease>,
+    bids: Vec<Bid>,
+    autos: Vec<Auto>,
+    trades: bool,
+    currency: String,
+    problem: Option<Problem>,
+    fields: Fields,
+}
+
+impl Exchange {
+    fn v(&self, name: &str) -> &str {
+        self.fields.raw(name)
+    }
+}
+
+pub(super) async fn exchange(session: Session, Query(asked): Query<Asked>) -> Page {
+    show_exchange(&session, asked.class.as_deref(), Fields::default(), None).await
+}
+
+async fn list<T: serde::de::DeserializeOwned>(session: &Session, path: &str) -> Vec<T> {
+    let found = session.desk.get::<List<T>>(path).await;
+    found.map(|found| found.items).unwrap_or_default()
+}
+
+async fn show_exchange(
+    session: &Session,
+    class: Option<&str>,
+    mut fields: Fields,
+    problem: Option<Problem>,
+) -> Page {
+    let frame = Frame::of(session, "exchange").await?;
+    let books: List<BookView> = session.desk.get("/v1/market/book").await?;
+    let mut classes: Vec<String> = session.classes();
+    classes.extend(books.items.iter().map(|book| book.class.clone()));
+    classes.sort();
+    classes.dedup();
+    let class = class
+        .map(str::to_owned)
+        .or_else(|| classes.first().cloned())
+        .unwrap_or_default();
+    let of = piece(&class);
+    let book = books.items.iter().find(|book| book.class == class);
+    let currency = session.currency();
+    let me = session.tenant();
+    let autos: Vec<AutoOfferView> = list(session, &format!("/v1/market/auto-offers?limit={SHOWN}")).await;
+    let hours: Vec<PriceHourView> = list(session, &format!("/v1/market/index?class={of}")).await;
+    let offers: Vec<OfferView> = list(session, &format!("/v1/market/offers?class={of}&limit={SHOWN}")).await;
+    let leases: Vec<LeaseView> = list(session, &format!("/v1/market/leases?limit={SHOWN}")).await;
+    let bids: Vec<BidView> = list(session, &format!("/v1/market/bids?limit={SHOWN}")).await;
+    let trades = me.is_some_and(|me| session.may(Action::MarketTrade, me));
+    fields.forget("csrf");
+    page(&Exchange {
+        asks: book.map(|book| levels(&book.asks, &currency)).unwrap_or_default(),
+        bids_at: book.map(|book| levels(&book.bids, &currency)).unwrap_or_default(),
+        hours: hours.iter().map(hour).collect(),
+        offers: offers.iter().map(|it| offer(it, &currency)).collect(),
+        leases: leases.iter().map(|it| lease(it, me, &currency, trades)).collect(),
+        bids: bids.iter().map(|it| bid(it, &currency)).collect(),
+        autos: autos.iter().map(|it| auto(it, &currency)).collect(),
+        class,
+        classes,
+        trades,
+        currency,
+        problem,
+        fields,
+        frame,
+    })
+}
+
+fn levels(levels: &[LevelView], currency: &str) -> Vec<Level> {
+    let most = levels.iter().map(|level| level.gpu_milli).max().unwrap_or(1);
+    let level = |level: &LevelView| Level {
+        price: show::money(level.price_micros, currency),
+        gpus: show::milli(level.gpu_milli),
+        bar: show::bar(level.gpu_milli, most + most / 50 + 1),
+    };
+    levels.iter().take(LEVELS).map(level).collect()
+}
+
+/// An hour of trades for a drawing: when, mean, lowest, highest.
+fn hour(hour: &PriceHourView) -> (String, String, String, String) {
+    let price = |micros: i64| format!("{:.6}", micros as f64 / 1e6);
+    let at = hour.hour.to_string();
+    (
+        at.get(5..16).unwrap_or(&at).replace('T', " "),
+        price(hour.mean_micros),
+        price(hour.low_micros),
+        price(hour.high_micros),
+    )
+}
+
+fn offer(offer: &OfferView, currency: &str) -> Offer {
+    Offer {
+        price: show::money(offer.price_micros, currency),
+        gpus: show::milli(offer.left_milli),
+        terms: format!(
+            "{} to {}, recalled {} ahead",
+            show::span(offer.min_lease_s * 1000),
+            show::span(offer.max_lease_s * 1000),
+            show::span(offer.notice_s * 1000)
+        ),
+        isolation: offer.isolation.as_str(),
+        reliability: show::permille(offer.reliability_permille.into()),
+        until: offer
+            .open_until
+            .as_ref()
+            .map_or_else(|| Html::made("until withdrawn".into()), show::time),
+        id: offer.id.to_string(),
+        mine: offer.seller.is_some(),
+    }
+}
+
+fn lease(lease: &LeaseView, me: Option<ScopeId>, currency: &str, trades: bool) -> Lease {
+    let me = me.map(|me| me.to_string()).unwrap_or_default();
+    let sold = lease.seller == me;
+    Lease {
+        id: lease.id.to_string(),
+        what: format!("{} × {}", show::milli(lease.gpu_milli), inert(&lease.class)),
+        side: if sold { "sold" } else { "bought" },
+        other: show::name(if sold {
+            &lease.buyer_path
+        } else {
+            &lease.seller_path
+        }),
+        price: show::money(lease.price_micros, currency),
+        from: show::time(&lease.start),
+        until: show::time(&lease.end),
+        escrow: show::money(lease.escrow_micros, currency),
+        state: show::pill(match (&lease.recalled, lease.vacating) {
+            (_, true) => "vacating",
+            (Some(_), false) => "recalled",
+            (None, false) => "active",
+        }),
+        may_recall: trades && sold && lease.recalled.is_none(),
+        may_return: trades && !sold && !lease.vacating,
+    }
+}
+
+fn bid(bid: &BidView, currency: &str) -> Bid {
+    Bid {
+        id: bid.id.to_string(),
+        what: format!(
+            "{} of {} × {} for {}",
+            show::milli(bid.left_milli),
+            show::milli(bid.gpu_milli),
+            inert(&bid.class),
+            show::span(bid.duration_s * 1000)
+        ),
+        price: show::money(bid.price_micros, currency),
+        kind: if bid.spot { "spot" } else { "limit" },
+        until: bid.expires.as_ref().map_or_else(show::none, show::time),
+        held: show::money(bid.held_micros, currency),
+    }
+}
+
+fn auto(auto: &AutoOfferView, currency: &str) -> Auto {
+    Auto {
+        seller: auto.seller.clone(),
+        class: inert(&auto.class),
+        floor: show::money(auto.floor_micros, currency),
+        idle: auto.idle_milli.map_or("–".into(), show::milli),
+        until: auto.idle_until.as_ref().map_or_else(show::none, show::time),
+        forecast: auto.forecast.as_deref().map_or_else(show::none, show::name),
+    }
+}
+
+#[derive(Template)]
+#[template(path = "buy.html")]
+struct Confirm {
+    frame: Frame,
+    class: Html,
+    class_raw: String,
+    class_piece: String,
+    gpus: String,
+    hours: String,
+    repeat: String,
+    cost: String,
+    bought: String,
+    limit_micros: i64,
+    fills: Vec<(String, String, String, Html, String)>,
+}
+
+/// A purchase: first what it would be, then, with the price that was seen as its limit, the purchase itself.
+pub(super) async fn buy(State(_): State<Arc<Console>>, posted: Posted) -> Page {
+    let Posted { session, fields } = posted;
+    let class = fields.text("class").to_owned();
+    match bought(&session, &fields).await {
+        Ok(response) => Ok(response),
+        Err(Fault::SignIn) => Err(Fault::SignIn),
+        Err(Fault::Problem(problem)) => show_exchange(&session, Some(&class), fields, Some(*problem)).await,
+    }
+}
+
+async fn bought(session: &Session, fields: &Fields) -> Page {
+    let (gpu_milli, duration_s) = (milli(fields, "gpus", 1000)?, milli(fields, "hours", 3600)?);
+    let mut ask = json!({ "class": fields.text("class"), "gpu_milli": gpu_milli, "duration_s": duration_s, "dry_run": true });
+    if let Some(limit) = fields.number::<i64>("limit_micros")? {
+        ask["price_micros"] = json!(limit);
+        ask["dry_run"] = json!(false);
+        let repeat = format!("console-{}", fields.text("repeat"));
+        let _: PurchaseView = session.desk.create("/v1/market/buy", &ask, &repeat).await?;
+        return Ok(go(&format!(
+            "/console/exchange?class={}",
+            piece(fields.text("class"))
+        )));
+    }
+    let seen: PurchaseView = session.desk.post("/v1/market/buy", &ask).await?;
+    let bytes: [u8; 16] = random();
+    let money = |micros: i64| show::money(micros, &seen.currency);
+    page(&Confirm {
+        frame: Frame::of(session, "exchange").await?,
+        class: show::name(fields.text("class")),
+        class_raw: fields.text("class").to_owned(),
+        class_piece: piece(fields.text("class")),
+        gpus: fields.text("gpus").to_owned(),
+        hours: fields.text("hours").to_owned(),
+        repeat: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        cost: money(seen.cost_micros),
+        bought: show::milli(seen.gpu_milli),
+        limit_micros: seen.fills.iter().map(|fill| fill.price_micros).max().unwrap_or(0),
+        fills: seen
+            .fills
+            .iter()
+            .map(|fill| {
+                (
+                    show::milli(fill.gpu_milli),
+                    money(fill.price_micros),
+                    money(fill.cost_micros),
+                    show::time(&fill.end),
+                    show::span(fill.notice_s * 1000),
+                )
+            })
+            .collect(),
+    })
+}
+
+/// An amount in thousandths of what people write, or in seconds of hours.
+fn milli(fields: &Fields, name: &str, scale: u64) -> Result<u64, Fault> {
+    let text = fields.text(name);
+    let number: Option<f64> = text
+        .parse()
+        .ok()
+        .filter(|number: &f64| number.is_finite() && *number > 0.0 && *number < 1e9);
+    let number = number.ok_or_else(|| wrong(name, "this is not a number such as 2 or 0.5"))?;
+    Ok((number * scale as f64).round() as u64)
+}
+
+/// Offers capacity of one's own: once, or whenever it is idle.
+pub(super) async fn sell(State(_): State<Arc<Console>>, posted: Posted) -> Page {
+    let Posted { session, fields } = posted;
+    let class = fields.text("class").to_owned();
+    match sold(&session, &fields).await {
+        Ok(()) => Ok(go(&format!("/console/exchange?class={}", piece(&class)))),
+        Err(Fault::SignIn) => Err(Fault::SignIn),
+        Err(Fault::Problem(problem)) => show_exchange(&session, Some(&class), fields, Some(*problem)).await,
+    }
+}
+
+async fn sold(session: &Session, fields: &Fields) -> Result<(), Fault> {
+    let price_micros = milli(fields, "price", 1_000_000)?;
+    let (min_s, max_s) = (milli(fields, "least", 3600)?, milli(fields, "most", 3600)?);
+    let notice_s: u64 = fields.number("notice")?.unwrap_or(10) * 60;
+    let class = fields.text("class");
+    let seller = session.tenant().ok_or_else(Fault::not_found)?;
+    if fields.is_on("auto") {
+        let path = format!("/v1/market/auto-offers/{seller}/{}", piece(class));
+        let ask = json!({ "floor_micros": price_micros, "min_lease_s": min_s, "max_lease_s": max_s, "notice_s": notice_s });
+        let _: serde_json::Value = session.desk.put(&path, &ask).await?;
+        return Ok(());
+    }
+    let gpu_milli = milli(fields, "gpus", 1000)?;
+    let ask = json!({ "class": class, "gpu_milli": gpu_milli, "price_micros": price_micros, "min_lease_s": min_s, "max_lease_s": max_s, "notice_s": notice_s });
+    let _: serde_json::Value = session.desk.post("/v1/market/offers", &ask).await?;
+    Ok(())
+}
+
+/// Withdraws, cancels, recalls or gives back.
+pub(super) async fn act(
+    State(_): State<Arc<Console>>,
+    Path((kind, id, what)): Path<(String, String, String)>,
+    posted: Posted,
+) -> Page {
+    let id = piece(&id);
+    let (method, path) = match (kind.as_str(), what.as_str()) {
+        ("offers", "withdraw") => (Method::DELETE, format!("/v1/market/offers/{id}")),
+        ("bids", "cancel") => (Method::DELETE, format!("/v1/market/bids/{id}")),
+        ("leases", "recall" | "return") => (Method::POST, format!("/v1/market/leases/{id}/{what}")),
+        _ => return Err(Fault::not_found()),
+    };
+    posted.session.desk.act(method, &path).await?;
+    Ok(go("/console/exchange"))
+}
+
+/// Ends a standing order.
+pub(super) async fn stop_auto(
+    State(_): State<Arc<Console>>,
+    Path((seller, class)): Path<(String, String)>,
+    posted: Posted,
+) -> Page {
+    let path = format!("/v1/market/auto-offers/{}/{}", piece(&seller), piece(&class));
+    posted.session.desk.act(Method::DELETE, &path).await?;
+    Ok(go("/console/exchange"))
+}

@@ -1,0 +1,340 @@
+//! The console without a browser: sessions, forms, headers, and that what others wrote stays text.
+
+use reqwest::header::{HeaderMap, SET_COOKIE};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Method, StatusCode};
+use serde_json::json;
+
+use crate::world::World;
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// Fields as a form sends them.
+fn form_of(fields: &[(&str, &str)]) -> String {
+    let url = reqwest::Url::parse_with_params("http://form", fields).unwrap();
+    url.query().unwrap_or_default().to_owned()
+}
+
+/// A browser with nothing but cookies.
+struct Browser<'a> {
+    world: &'a World,
+    http: Client,
+    session: String,
+}
+
+fn set(headers: &HeaderMap, name: &str) -> Option<String> {
+    let all = headers
+        .get_all(SET_COOKIE)
+        .iter()
+        .filter_map(|line| line.to_str().ok());
+    let mut ours = all.filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    ours.next()
+        .map(|rest| rest.split(';').next().unwrap_or_default().to_owned())
+}
+
+/// A hidden field's value.
+fn hidden(page: &str, name: &str) -> String {
+    let at = page
+        .find(&format!("name=\"{name}\" value=\""))
+        .unwrap_or_else(|| panic!("no {name}: {page}"));
+    let rest = &page[at + name.len() + 15..];
+    rest[..rest.find('"').unwrap()].to_owned()
+}
+
+impl<'a> Browser<'a> {
+    fn new(world: &'a World) -> Browser<'a> {
+        let http = Client::builder().redirect(Policy::none()).build().unwrap();
+        Browser {
+            world,
+            http,
+            session: String::new(),
+        }
+    }
+
+    async fn sign_in(world: &'a World, key: &str) -> Browser<'a> {
+        let mut browser = Browser::new(world);
+        let (status, headers) = browser.try_key(key).await;
+        assert_eq!(status, StatusCode::SEE_OTHER);
+        browser.session = set(&headers, "tenure_session").unwrap();
+        browser
+    }
+
+    async fn try_key(&self, key: &str) -> (StatusCode, HeaderMap) {
+        let form = self
+            .http
+            .get(format!("{}/console/sign-in", self.world.url))
+            .send()
+            .await
+            .unwrap();
+        let visit = set(form.headers(), "tenure_visit").unwrap();
+        let csrf = hidden(&form.text().await.unwrap(), "csrf");
+        let sent = self
+            .http
+            .post(format!("{}/console/sign-in", self.world.url))
+            .header("cookie", format!("tenure_visit={visit}"))
+            .header("content-type", FORM)
+            .body(form_of(&[
+                ("csrf", csrf.as_str()),
+                ("key", key),
+                ("next", "https://evil.example/"),
+            ]))
+            .send()
+            .await
+            .unwrap();
+        if sent.status().is_redirection() {
+            assert_eq!(sent.headers()["location"], "/console", "nobody is led elsewhere");
+        }
+        (sent.status(), sent.headers().clone())
+    }
+
+    async fn get(&self, path: &str) -> (StatusCode, HeaderMap, String) {
+        let request = self.http.get(format!("{}{path}", self.world.url));
+        let answer = request
+            .header("cookie", format!("tenure_session={}", self.session))
+            .send()
+            .await
+            .unwrap();
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        (status, headers, answer.text().await.unwrap())
+    }
+
+    async fn post(&self, path: &str, fields: &[(&str, &str)], headers: &[(&str, &str)]) -> StatusCode {
+        let mut request = self.http.post(format!("{}{path}", self.world.url));
+        request = request.header("content-type", FORM).body(form_of(fields));
+        request = request.header("cookie", format!("tenure_session={}", self.session));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.send().await.unwrap().status()
+    }
+}
+
+#[tokio::test]
+async fn a_session_is_a_key_that_ends_with_the_one_it_was_made_of() {
+    let world = World::new().await;
+    let tenant = world.tenant("acme").await;
+    let user = world
+        .post(
+            &world.owner,
+            "/v1/users",
+            json!({ "parent": tenant, "name": "ada", "role": "member" }),
+        )
+        .await
+        .id();
+    let keys = format!("/v1/users/{user}/keys");
+    let made = world
+        .post(
+            &world.owner,
+            &keys,
+            json!({ "label": "mine", "allow": ["scope_read", "job_read"] }),
+        )
+        .await;
+    let (id, token) = (made.id(), made.json()["token"].as_str().unwrap().to_owned());
+
+    let browser = Browser::sign_in(&world, &token).await;
+    assert_ne!(browser.session, token, "the browser does not get the key itself");
+    assert_eq!(browser.get("/console").await.0, StatusCode::OK);
+    let listed = world.get(&world.owner, &keys).await.json();
+    let session = listed["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|key| key["label"] == format!("console.{id}"))
+        .unwrap()
+        .clone();
+    assert_eq!(
+        session["allow"],
+        json!(["scope_read", "job_read"]),
+        "no more than the key may"
+    );
+    assert!(session["expires"].is_string());
+    // What the key may not do, the session may not either.
+    let csrf = hidden(&browser.get("/console").await.2, "csrf");
+    let fields = [("csrf", csrf.as_str()), ("kind", "batch"), ("command", "true")];
+    assert_eq!(
+        browser.post("/console/jobs/new", &fields, &[]).await,
+        StatusCode::OK,
+        "the form again, with why"
+    );
+    assert_eq!(
+        world.get(&world.owner, "/v1/jobs?show=all").await.json()["items"],
+        json!([])
+    );
+
+    world.delete(&world.owner, &format!("/v1/keys/{id}")).await;
+    let (status, headers, _) = browser.get("/console/jobs").await;
+    assert_eq!(status, StatusCode::SEE_OTHER);
+    assert_eq!(headers["location"], "/console/sign-in?next=%2Fconsole%2Fjobs");
+    assert_eq!(
+        world.get(&browser.session, "/v1/whoami").await.status,
+        StatusCode::UNAUTHORIZED
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn signing_out_ends_the_session_and_wrong_keys_open_none() {
+    let world = World::new().await;
+    let browser = Browser::sign_in(&world, &world.owner).await;
+    let csrf = hidden(&browser.get("/console").await.2, "csrf");
+    assert_eq!(
+        browser.post("/console/sign-out", &[("csrf", &csrf)], &[]).await,
+        StatusCode::SEE_OTHER
+    );
+    assert_eq!(browser.get("/console").await.0, StatusCode::SEE_OTHER);
+    assert_eq!(
+        world.get(&world.owner, "/v1/whoami").await.status,
+        StatusCode::OK,
+        "the key stays"
+    );
+    for wrong in ["", "nonsense", "tnr_AAAA"] {
+        let (status, headers) = Browser::new(&world).try_key(wrong).await;
+        assert_eq!(status, StatusCode::UNAUTHORIZED, "{wrong:?}");
+        assert_eq!(set(&headers, "tenure_session"), None);
+    }
+    world.end().await;
+}
+
+#[tokio::test]
+async fn nothing_is_changed_from_elsewhere() {
+    let world = World::new().await;
+    let browser = Browser::sign_in(&world, &world.owner).await;
+    let csrf = hidden(&browser.get("/console").await.2, "csrf");
+    let tenant = world.tenant("acme").await;
+    let path = format!("/console/admin/{tenant}/suspend");
+    let other = Browser::sign_in(&world, &world.owner).await;
+    let foreign = hidden(&other.get("/console").await.2, "csrf");
+    for (csrf, headers) in [
+        ("", &[][..]),
+        ("wrong", &[]),
+        (foreign.as_str(), &[]),
+        (csrf.as_str(), &[("sec-fetch-site", "cross-site")]),
+        (csrf.as_str(), &[("origin", "http://evil.example")]),
+    ] {
+        assert_eq!(
+            browser.post(&path, &[("csrf", csrf)], headers).await,
+            StatusCode::FORBIDDEN,
+            "{csrf} {headers:?}"
+        );
+    }
+    let suspended = world
+        .get(&world.owner, &format!("/v1/scopes/{tenant}"))
+        .await
+        .json();
+    assert_eq!(suspended["suspended"], false);
+    assert_eq!(
+        browser.post(&path, &[("csrf", &csrf)], &[]).await,
+        StatusCode::SEE_OTHER
+    );
+
+    // The scripts' door: reading with the cookie, changing with the token, and nothing but the API behind it.
+    let door = |method: Method, path: &str| {
+        let request = browser
+            .http
+            .request(method, format!("{}/console/api{path}", world.url));
+        request.header("cookie", format!("tenure_session={}", browser.session))
+    };
+    assert_eq!(
+        door(Method::GET, "/v1/whoami").send().await.unwrap().status(),
+        StatusCode::OK
+    );
+    let queried = door(Method::GET, "/v1/jobs?show=all&limit=5")
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(queried.status(), StatusCode::OK, "with what is asked of it");
+    let resume = format!("/v1/scopes/{tenant}/resume");
+    assert_eq!(
+        door(Method::POST, &resume).send().await.unwrap().status(),
+        StatusCode::FORBIDDEN
+    );
+    let sent = door(Method::POST, &resume)
+        .header("x-csrf-token", &csrf)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(sent.status(), StatusCode::OK);
+    for beyond in ["/healthz", "/console/sign-in", "//v1/whoami", "/v1/../docs/"] {
+        let status = door(Method::GET, beyond).send().await.unwrap().status();
+        assert!(
+            status.is_client_error() || status.is_redirection(),
+            "{beyond}: {status}"
+        );
+    }
+    let bare = browser.http.get(format!("{}/v1/whoami", world.url));
+    let bare = bare
+        .header("cookie", format!("tenure_session={}", browser.session))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        bare.status(),
+        StatusCode::UNAUTHORIZED,
+        "the API knows no cookies"
+    );
+    world.end().await;
+}
+
+#[tokio::test]
+async fn what_others_wrote_is_text_and_pages_hold_no_script() {
+    let world = World::new().await;
+    let tenant = world.tenant("acme").await;
+    let user = json!({ "parent": tenant, "name": "ada", "role": "member" });
+    let user = world.post(&world.owner, "/v1/users", user).await.id();
+    let text = "<script>alert(1)</script>\u{202e}&\"'\u{1b}[31m";
+    let spec = json!({ "name": "job", "command": ["echo", text], "env": { "TEXT": text } });
+    let job = world
+        .post(&world.owner, "/v1/jobs", json!({ "owner": user, "spec": spec }))
+        .await
+        .id();
+    let browser = Browser::sign_in(&world, &world.owner).await;
+    let job = format!("/console/jobs/{job}");
+    let pages = [
+        "/console",
+        "/console/fleet",
+        "/console/jobs",
+        "/console/jobs?show=waiting",
+        "/console/jobs/new",
+        &job,
+        "/console/calendar",
+        "/console/exchange",
+        "/console/money",
+        "/console/health",
+        "/console/audit",
+        "/console/admin",
+        "/console/nothing",
+        "/console/jobs/nothing",
+        "/console/jobs?show=%3Cscript%3E&cursor=%00",
+        "/console/audit?q=%22%3E%3Cscript%3E",
+    ];
+    for path in pages {
+        let (status, headers, page) = browser.get(path).await;
+        assert!(!status.is_server_error(), "{path}: {status} {page}");
+        let policy = headers["content-security-policy"].to_str().unwrap();
+        assert!(
+            policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self';"),
+            "{policy}"
+        );
+        assert!(
+            !policy.contains("unsafe") && !policy.contains('*') && !policy.contains("http"),
+            "{policy}"
+        );
+        assert!(
+            !page.contains("<script>") && !page.contains("\u{202e}") && !page.contains('\u{1b}'),
+            "{path}"
+        );
+        for inline in [" style=", " onclick=", " onerror=", " onload=", "javascript:"] {
+            assert!(!page.contains(inline), "{path} has {inline}");
+        }
+        assert_eq!(headers["x-content-type-options"], "nosniff");
+        assert_eq!(headers["cache-control"], "no-store");
+    }
+    assert!(
+        browser
+            .get(&job)
+            .await
+            .2
+            .contains("&lt;script&gt;alert(1)&lt;/script&gt;")
+    );
+    world.end().await;
+}
