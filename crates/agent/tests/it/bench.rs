@@ -16,6 +16,8 @@ use tenure_engine::conformance::{MemoryRegistry, Watcher};
 use tenure_engine::local::{Authority, Hub, HubConfig};
 use tenure_engine::{Engine, EngineError};
 
+use crate::turn::{self, Turn};
+
 pub const AGENT: &str = env!("CARGO_BIN_EXE_tenure-agent");
 
 // Unique over all benches, so that a log line names one of them.
@@ -36,6 +38,7 @@ pub struct Bench {
     config: HubConfig,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
+    _turn: Turn,
 }
 
 impl Bench {
@@ -49,6 +52,7 @@ impl Bench {
 
     /// An agent that has joined and said everything, with these variables in its environment.
     pub async fn on(term: Duration, arguments: &[&str], variables: &[(&str, String)]) -> Bench {
+        let turn = turn::beside().await;
         let registry = Arc::new(MemoryRegistry::default());
         let authority = Arc::new(Authority::create().unwrap());
         let mut config = HubConfig {
@@ -87,6 +91,7 @@ impl Bench {
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), value.clone()))
                 .collect(),
+            _turn: turn,
         };
         bench.start_agent();
         watcher.whole(bench.node).await;

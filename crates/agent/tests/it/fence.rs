@@ -12,6 +12,7 @@ use tenure_limits::Counter;
 
 use crate::bench::{Bench, eventually, fresh, has_ended, is_running};
 use crate::slice::{DONE, SPIN, bench, on_page, opencl_dir, order, ran, reader, slice};
+use crate::turn;
 
 pub fn fenced(mut order: Order) -> Order {
     order.isolation = Isolation::Fenced;
@@ -120,6 +121,7 @@ async fn a_job_finds_no_driver_no_page_and_no_worker() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_tenants_share_by_weight_and_each_worker_ends_with_its_job() {
+    let _turn = turn::alone().await;
     let mut bench = bench().await;
     let mut orders = [300, 700].map(|share| {
         let mut order = fenced(order(&bench, 64, &[&python(), "-c", SPIN]));

@@ -29,6 +29,7 @@ mod slice;
 mod stop;
 mod sysfs;
 mod telemetry;
+mod turn;
 mod volume;
 mod wall;
 mod watchdog;

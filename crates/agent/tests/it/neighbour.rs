@@ -11,9 +11,10 @@ use tenure_engine::Engine;
 use tenure_engine::conformance::Watcher;
 use tenure_limits::Counter;
 
-use crate::bench::{Bench, eventually, has_ended, is_running};
+use crate::bench::{Bench, has_ended, is_running};
 use crate::fence::{fenced, python, workers};
 use crate::slice::{SPIN, bench, order, reader, slice};
+use crate::turn::{self, Turn};
 
 /// Computes the same again and again, and ends at the first byte that differs.
 const SAME: &str = r#"
@@ -54,10 +55,12 @@ pub struct Pair {
     pub watcher: Watcher,
     /// The one that must not notice, and the other.
     pub ids: [AllocationId; 2],
+    _turn: Turn,
 }
 
 impl Pair {
     pub async fn new(level: Isolation, other: &str) -> Pair {
+        let turn = turn::alone().await;
         let bench = bench().await;
         let order = |program: &str, tenant: &str| -> Order {
             let mut order = fenced(order(&bench, 64, &[&python(), "-c", program]));
@@ -74,7 +77,12 @@ impl Pair {
             bench.start(order).await;
             watcher.state(id, is_running).await;
         }
-        Pair { bench, watcher, ids }
+        Pair {
+            bench,
+            watcher,
+            ids,
+            _turn: turn,
+        }
     }
 
     fn busy_ns(&self, which: usize) -> u64 {
@@ -173,7 +181,7 @@ async fn a_worker_that_hangs_holds_nobody_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_takes_all_memory_is_ended_alone() {
     let mut pair = Pair::new(Isolation::Fenced, EXHAUST).await;
-    eventually("the neighbour works", || pair.busy_ns(0) > 0).await;
+    pair.works(0).await;
     let begun = Instant::now();
     pair.is_untouched().await;
     let ended = pair.watcher.state(pair.ids[1], has_ended).await;
