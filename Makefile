@@ -45,10 +45,10 @@ console-check:
 deny:
 	scripts/deny
 
-# The agent's tests want the guard and the broker's programs beside the agent, where only a build puts them.
+# The agent's tests want the guard and the broker's programs beside the agent, where only a build puts them. Every failure is named in one run.
 unit:
 	$(CARGO) build -p tenure-guard -p tenure-broker -p tenure-remote
-	$(CARGO) test --workspace --all-features
+	$(CARGO) test --workspace --all-features --no-fail-fast
 
 schemathesis:
 	crates/server/tests/schemathesis.sh
