@@ -57,7 +57,11 @@ pub async fn alone() -> Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut machine = MACHINE.lock().unwrap();
-        let list = if self.alone { &mut machine.alone } else { &mut machine.beside };
+        let list = if self.alone {
+            &mut machine.alone
+        } else {
+            &mut machine.beside
+        };
         remove(list, &self.test);
     }
 }
