@@ -23,6 +23,7 @@ pub mod money;
 pub mod name;
 pub mod refusal;
 pub mod schedule;
+mod size;
 pub mod state;
 pub mod storage;
 pub mod tenancy;

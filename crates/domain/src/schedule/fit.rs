@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::fleet::{Gpu, NodeStatus};
 use crate::ledger::tariff::{Ask, own_hourly};
 use crate::refusal::Refusal;
+use crate::size::mib;
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
 use crate::time::Time;
@@ -323,8 +324,9 @@ fn instead(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) -> Vec<Strin
         };
         if let Some((vram_mib, class)) = tried(&fewer_bits) {
             found.push(format!(
-                "{} would take {vram_mib} MiB, which {class} has",
-                dtype.as_str()
+                "{} would take {}, which {class} has",
+                dtype.as_str(),
+                mib(vram_mib)
             ));
             break;
         }
@@ -343,7 +345,8 @@ fn instead(state: &State, owner: ScopeId, spec: &JobSpec, at: Time) -> Vec<Strin
         };
         if let Some((vram_mib, class)) = tried(&more_gpus) {
             found.push(format!(
-                "over {tensor} GPUs it would take {vram_mib} MiB on each, which {class} has"
+                "over {tensor} GPUs it would take {} on each, which {class} has",
+                mib(vram_mib)
             ));
             break;
         }

@@ -15,6 +15,7 @@ use crate::refusal::{Code, Refusal};
 use crate::schedule::calendar::Promised;
 use crate::schedule::fleet::{Gpu, Node, NodeStatus};
 use crate::schedule::volume::VolumeNeeds;
+use crate::size::{mib, parts_of};
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
 use crate::workload::spec::{Demand, JobSpec};
@@ -147,22 +148,34 @@ pub(super) fn none_now(state: &State, demand: &Demand) -> Refusal {
 }
 
 pub(super) fn words(demand: &Demand) -> String {
-    let mut words = format!(
-        "{}.{:03} CPU and {} MiB memory",
-        demand.cpu_milli / 1000,
-        demand.cpu_milli % 1000,
-        demand.memory_mib
+    let host = format!(
+        "{} CPU and {} memory",
+        parts_of(u64::from(demand.cpu_milli), 1000),
+        mib(demand.memory_mib)
     );
-    if demand.gpus > 0 {
-        let class = demand.class.as_deref().or(demand.model.as_deref());
-        let class = class.unwrap_or("any class");
-        words = format!(
-            "{} × {} ‰ of a GPU ({class}) with {} MiB VRAM, {words}",
-            demand.gpus, demand.compute_permille, demand.vram_mib
-        );
-    }
+    let mut words = match demand.gpus {
+        0 => host,
+        _ => format!("{}, {host}", gpus(demand)),
+    };
     if let Some(region) = &demand.region {
         words += &format!(" in region {region}");
     }
     words
+}
+
+/// What it asks of GPUs, as a person would say it.
+fn gpus(demand: &Demand) -> String {
+    let part = || format!("{} % of", parts_of(u64::from(demand.compute_permille), 10));
+    let what = match (demand.gpus, demand.compute_permille) {
+        (1, 1000) => "a whole GPU".to_owned(),
+        (count, 1000) => format!("{count} whole GPUs"),
+        (1, _) => format!("{} a GPU", part()),
+        (count, _) => format!("{} each of {count} GPUs", part()),
+    };
+    let class = demand.class.as_deref().or(demand.model.as_deref());
+    let class = class.unwrap_or("any class");
+    match demand.vram_mib {
+        0 => format!("{what} ({class})"),
+        vram => format!("{what} ({class}) with {} VRAM", mib(vram)),
+    }
 }
