@@ -413,7 +413,9 @@ impl Node {
             report.usage = self.telemetry.usage(report.allocation);
             let record = self.table.get(report.allocation);
             let dir = self.dir.allocation(report.allocation);
-            report.saved_ago_ms = record.and_then(|record| saved::ago_ms(&record, &dir));
+            // Looked at a moment after the time it ran was, and by another clock.
+            let ago_ms = record.and_then(|record| saved::ago_ms(&record, &dir));
+            report.saved_ago_ms = ago_ms.map(|ago_ms| ago_ms.min(report.ran_ms));
         }
     }
 

@@ -24,7 +24,13 @@ mod tests {
         assert_eq!([0, 512, 1023].map(mib), ["0 MiB", "512 MiB", "1023 MiB"]);
         assert_eq!([1024, 20480].map(mib), ["1 GiB", "20 GiB"]);
         assert_eq!(mib(134_155), "131.02 GiB", "never less than what is asked for");
-        assert_eq!([100, 1000, 12_500].map(|cpu| parts_of(cpu, 1000)), ["0.1", "1", "12.5"]);
-        assert_eq!([125, 1000, 0].map(|part| parts_of(part, 10)), ["12.5", "100", "0"]);
+        assert_eq!(
+            [100, 1000, 12_500].map(|cpu| parts_of(cpu, 1000)),
+            ["0.1", "1", "12.5"]
+        );
+        assert_eq!(
+            [125, 1000, 0].map(|part| parts_of(part, 10)),
+            ["12.5", "100", "0"]
+        );
     }
 }

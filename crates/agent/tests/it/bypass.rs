@@ -557,10 +557,11 @@ async fn a_fork_bomb_is_the_jobs_own() {
     );
 }
 
-/// Forks without end, each child as well, having opened the device before.
+/// Forks without end, each child as well, once it works on the device.
 const BOMB: &str = r#"
 import os, threading, time
 def bomb():
+    while 'buffer' not in globals(): time.sleep(0.05)
     time.sleep(1)
     print('forks', flush=True)
     if os.fork() == 0:
