@@ -10,7 +10,7 @@ mod keeper;
 mod kernel;
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -69,6 +69,8 @@ pub struct Gate {
     keeper: keeper::Keeper,
     /// The drivers are going away: the keeper asks nothing of them any more.
     closed: AtomicBool,
+    /// The keeper may be inside a driver just now.
+    asking: AtomicBool,
 }
 
 impl Gate {
@@ -91,6 +93,7 @@ impl Gate {
             draining: AtomicU32::new(0),
             keeper: keeper::Keeper::default(),
             closed: AtomicBool::new(false),
+            asking: AtomicBool::new(false),
         })
     }
 
@@ -118,6 +121,7 @@ impl Gate {
         self.flights.store(0, Relaxed);
         self.draining.store(0, Relaxed);
         self.keeper.forget();
+        self.asking.store(false, SeqCst);
         let fresh = Box::into_raw(fresh);
         self.process.store(fresh, Release);
         // SAFETY: as above.
@@ -360,12 +364,15 @@ impl Gate {
         }
     }
 
-    /// Before the process exits in order: whoever waits need not wait for the deadline.
+    /// Before the process exits in order: whoever waits need not wait for the deadline, and the keeper is out of the
+    /// drivers before they take themselves down.
     pub fn at_exit(&self) {
         // SAFETY: as in `process`.
         let process = unsafe { &*self.process.load(Acquire) };
-        self.closed.store(true, Release);
+        self.closed.store(true, SeqCst);
+        // A forked child that never used the device has no keeper.
         if process.mine() {
+            self.wait_for_keeper();
             process.release();
         }
     }

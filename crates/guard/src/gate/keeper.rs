@@ -2,9 +2,9 @@
 //! goes idle, and ends the process when a kernel runs over its limit. It sleeps while no lease is held.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::{Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tenure_limits::{Process, now_ns};
 
@@ -20,6 +20,8 @@ const LINGER_NS: u64 = 30_000_000;
 /// Work that has not started after this long is waiting for the program or the compiler: others may go first.
 const NOT_STARTED_NS: u64 = 20_000_000;
 const RENEW_NS: u64 = 8_000_000;
+/// A process that exits waits this long at most for the keeper: whoever exits may hold what the driver waits for.
+const LAST_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub struct Keeper {
@@ -126,14 +128,24 @@ impl Gate {
                 TICK_ALONE
             };
             std::thread::sleep(tick);
-            if self.closed.load(Acquire) {
-                return;
+            self.asking.store(true, SeqCst);
+            if !self.closed.load(SeqCst) {
+                let now = now_ns();
+                match self.flights.load(Acquire) > 0 {
+                    true => self.watch_flight(process, &mut watch, now),
+                    false => self.watch_idle(process, &mut watch, now),
+                }
             }
-            let now = now_ns();
-            match self.flights.load(Acquire) > 0 {
-                true => self.watch_flight(process, &mut watch, now),
-                false => self.watch_idle(process, &mut watch, now),
-            }
+            self.asking.store(false, SeqCst);
+        }
+    }
+
+    // INVARIANT: the keeper raises `asking` before it looks at `closed`, and this looks at `asking` after `closed` was
+    // raised; so either the keeper sees that and asks nothing, or this waits until it is done.
+    pub(super) fn wait_for_keeper(&self) {
+        let deadline = Instant::now() + LAST_LOOK;
+        while self.asking.load(SeqCst) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(200));
         }
     }
 
@@ -187,5 +199,62 @@ fn renew(process: &Process, watch: &mut Watch, now: u64) {
     if now.saturating_sub(watch.renewed_ns) >= RENEW_NS {
         process.renew(now);
         watch.renewed_ns = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32};
+
+    use tenure_limits::{Device, SliceSpec};
+
+    use super::*;
+    use crate::gate::Front;
+
+    static INSIDE: AtomicBool = AtomicBool::new(false);
+    static LOOKS: AtomicU32 = AtomicU32::new(0);
+
+    /// A driver that is slow to answer.
+    struct Slow;
+
+    impl Front for Slow {
+        fn oldest_runs(&self) -> bool {
+            true
+        }
+
+        fn look_for_finished(&self) {
+            INSIDE.store(true, SeqCst);
+            LOOKS.fetch_add(1, SeqCst);
+            std::thread::sleep(Duration::from_millis(60));
+            INSIDE.store(false, SeqCst);
+        }
+    }
+
+    #[test]
+    fn nobody_is_inside_the_driver_when_it_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let page = dir.path().join("device.limits");
+        let device = Device::create(&page).unwrap();
+        device
+            .add(SliceSpec {
+                id: 1,
+                limit_bytes: 1 << 20,
+                weight_per_mille: 1000,
+                cap_per_mille: None,
+                kernel_limit_ns: None,
+                process_limit_ns: None,
+            })
+            .unwrap();
+        let gate: &'static Gate = Box::leak(Box::new(Gate::join(page, 1, Box::new(Slow)).unwrap()));
+        assert!(gate.enter(1_000));
+        gate.take_off();
+        while !INSIDE.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        gate.at_exit();
+        assert!(!INSIDE.load(SeqCst), "the keeper is still inside");
+        let looks = LOOKS.load(SeqCst);
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(LOOKS.load(SeqCst), looks, "it looks no more");
     }
 }
