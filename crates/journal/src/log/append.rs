@@ -1,6 +1,7 @@
 //! Taking in what was collected: the bytes and how far their source was read, in one transaction.
 
-use super::{LogStore, LogTx, STRETCH_OVERHEAD};
+use super::read::{SOURCE, source};
+use super::{LogSource, LogStore, LogTx, STRETCH_OVERHEAD};
 use crate::error::JournalError;
 use crate::history::prefix;
 use crate::store::{Val, args};
@@ -56,13 +57,14 @@ pub enum Appended {
 }
 
 impl LogStore {
-    /// Notes streams to be collected. One that is known already stays as it is.
-    pub async fn add_sources(&self, sources: Vec<NewSource>) -> Result<(), JournalError> {
+    /// Notes streams to be collected, and gives those that were not known. One that was stays as it is.
+    pub async fn add_sources(&self, sources: Vec<NewSource>) -> Result<Vec<LogSource>, JournalError> {
         if sources.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let mut tx = self.begin().await?;
-        let first = tx.take_numbers("source", sources.len() as u64).await?;
+        let count = sources.len() as u64;
+        let first = tx.take_numbers("source", count).await?;
         let rows = sources.into_iter().zip(first..).map(|(source, id)| {
             args![
                 id,
@@ -86,7 +88,10 @@ impl LogStore {
             )
             .await
             .map_err(|error| JournalError::storage("noting logs to be collected", error))?;
-        tx.commit().await
+        let sql = format!("SELECT {SOURCE} FROM log_source s WHERE s.id >= $1 AND s.id < $2 ORDER BY s.id");
+        let rows = tx.rows(&sql, args![first, first + count]).await?;
+        tx.commit().await?;
+        rows.iter().map(|row| source(row, 0)).collect()
     }
 
     /// Nothing more comes of these.

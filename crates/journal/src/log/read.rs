@@ -69,9 +69,9 @@ pub struct LogStretch {
     pub source: LogSource,
 }
 
-const SOURCE: &str = "s.id, s.allocation, s.stream, s.job, s.tenant, s.scope, s.about, s.next, s.begun_ms, s.is_open, s.full_at";
+pub(super) const SOURCE: &str = "s.id, s.allocation, s.stream, s.job, s.tenant, s.scope, s.about, s.next, s.begun_ms, s.is_open, s.full_at";
 
-fn source(row: &Row, from: usize) -> Result<LogSource, JournalError> {
+pub(super) fn source(row: &Row, from: usize) -> Result<LogSource, JournalError> {
     Ok(LogSource {
         id: row.count(from)?,
         allocation: row.text(from + 1)?,

@@ -24,7 +24,12 @@ async fn source(store: &LogStore, n: u64, scope: &str, job: &str) -> LogSource {
         about: "{}".into(),
         begun_ms: 1,
     };
-    store.add_sources(vec![new.clone(), new]).await.unwrap();
+    let noted = store.add_sources(vec![new.clone(), new.clone()]).await.unwrap();
+    assert_eq!(noted.len(), 1, "once");
+    assert!(
+        store.add_sources(vec![new]).await.unwrap().is_empty(),
+        "it is known"
+    );
     store.source(&allocation, "stdout").await.unwrap().expect("noted")
 }
 

@@ -151,9 +151,7 @@ impl Collector {
                             }
                             let fresh = batch.iter().filter(|published| published.seq > self.followed);
                             let events: Vec<Arc<Event>> = fresh.map(|published| published.event.clone()).collect();
-                            for event in events {
-                                self.learnt(&event).await?;
-                            }
+                            self.learnt(events.iter().map(|event| &**event)).await?;
                             self.followed = self.followed.max(last.seq);
                         }
                     }
@@ -190,10 +188,10 @@ impl Collector {
                     let state = self.controller.view().read();
                     state.fleet.allocations().cloned().collect()
                 };
-                for allocation in live {
-                    self.note(allocation.job, std::slice::from_ref(&allocation))
-                        .await?;
-                }
+                let placed = live
+                    .into_iter()
+                    .map(|allocation| (allocation.job, vec![allocation]));
+                self.note(placed.collect()).await?;
                 self.followed = head;
                 self.load().await?;
             }
@@ -226,13 +224,15 @@ impl Collector {
             if lines.is_empty() {
                 return Ok(());
             }
+            let mut events = Vec::with_capacity(lines.len());
             for line in &lines {
                 match event(line) {
-                    Ok(event) => self.learnt(&event).await?,
+                    Ok(event) => events.push(event),
                     Err(error) => tracing::warn!(%error, "an event was passed over"),
                 }
-                self.followed = line.seq;
             }
+            self.learnt(events.iter()).await?;
+            self.followed = lines.last().map_or(to, |line| line.seq);
         }
         Ok(())
     }
@@ -246,37 +246,39 @@ impl Collector {
         Ok(())
     }
 
-    async fn learnt(&mut self, event: &Event) -> Result<(), JournalError> {
-        match event {
-            Event::JobPlaced {
-                job,
-                allocation,
-                others,
-            } => {
-                let mut all = vec![allocation.clone()];
-                all.extend(others.iter().cloned());
-                self.note(*job, &all).await
+    /// What was decided: allocations that began, noted all together, and jobs of which an attempt ended.
+    async fn learnt(&mut self, events: impl Iterator<Item = &Event>) -> Result<(), JournalError> {
+        let mut placed = Vec::new();
+        for event in events {
+            match event {
+                Event::JobPlaced {
+                    job,
+                    allocation,
+                    others,
+                } => {
+                    let mut all = vec![allocation.clone()];
+                    all.extend(others.iter().cloned());
+                    placed.push((*job, all));
+                }
+                Event::JobEnded { job, .. }
+                | Event::JobRequeued { job, .. }
+                | Event::MemberEnded { job, .. } => {
+                    self.track.hurry(*job, Instant::now());
+                }
+                _ => {}
             }
-            Event::JobEnded { job, .. } | Event::JobRequeued { job, .. } | Event::MemberEnded { job, .. } => {
-                self.track.hurry(*job, Instant::now());
-                Ok(())
-            }
-            _ => Ok(()),
         }
+        self.note(placed).await
     }
 
-    async fn note(&mut self, job: JobId, allocations: &[Allocation]) -> Result<(), JournalError> {
+    async fn note(&mut self, placed: Vec<(JobId, Vec<Allocation>)>) -> Result<(), JournalError> {
         let view = self.controller.view().clone();
-        let sources = about::streams(&view, self.controller.reader(), job, allocations).await?;
-        let keys: Vec<(String, String)> = sources
-            .iter()
-            .map(|source| (source.allocation.clone(), source.stream.clone()))
-            .collect();
-        self.store.add_sources(sources).await?;
-        for (allocation, stream) in keys {
-            let source = self.store.source(&allocation, &stream).await?;
-            let open = source.filter(|source| source.is_open);
-            self.add(open.and_then(|source| Tracked::of(&source, self.options.every)));
+        let mut sources = Vec::new();
+        for (job, allocations) in placed {
+            sources.extend(about::streams(&view, self.controller.reader(), job, &allocations).await?);
+        }
+        for source in self.store.add_sources(sources).await? {
+            self.add(Tracked::of(&source, self.options.every));
         }
         Ok(())
     }

@@ -223,7 +223,9 @@ async fn of_too_much_the_oldest_goes_and_only_of_who_wrote_it() {
     let stage = Stage::new().await;
     let calm = stage.run(&stage.cleo, "calm", json!({})).await;
     stage.says(&calm, Stdout, "a calm line\n");
-    stage.kept(&stage.cleo.1, "", 1).await;
+    stage.says(&calm, Stdout, noise(700 << 10, 5));
+    stage.says(&calm, Stdout, "a calm end\n");
+    stage.kept(&stage.cleo.1, "q=a%20calm%20end", 1).await;
     let loud = stage.run(&stage.ada, "loud", json!({})).await;
     stage.says(&loud, Stdout, "the first line\n");
     stage.kept(&stage.ada.1, "q=first", 1).await;
@@ -254,7 +256,10 @@ async fn of_too_much_the_oldest_goes_and_only_of_who_wrote_it() {
         .map(|(_, size)| size)
         .sum();
     assert!(total <= 1 << 20, "{total}");
-    assert_eq!(stage.texts(&stage.cleo.1, "").await, ["a calm line"]);
+    assert_eq!(
+        stage.texts(&stage.cleo.1, "q=a%20calm").await,
+        ["a calm end", "a calm line"]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
