@@ -200,7 +200,8 @@ mod tests {
         // The first is wanted again at once, and still the others of its node come before it.
         let mut turns = Vec::new();
         let mut under_way = 1;
-        for _ in 0..4 {
+        for round in 1..=4 {
+            let now = now + Duration::from_millis(round);
             track.give_back(under_way, NodeId(7), now, now);
             under_way = track.take(now).expect("one is due").id;
             turns.push(under_way);

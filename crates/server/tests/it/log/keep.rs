@@ -210,7 +210,7 @@ fn noise(bytes: usize, mut seed: u64) -> String {
     while text.len() < bytes {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         text.push_str(&format!("{:016x}", seed ^ (seed >> 31)));
-        if text.len() % 80 == 0 {
+        if text.len().is_multiple_of(80) {
             text.push_str("\nnext line: ");
         }
     }
