@@ -2,6 +2,7 @@
 
 mod bill;
 mod booking;
+mod log;
 mod market;
 pub mod session;
 

@@ -17,6 +17,7 @@ pub mod invoice;
 pub mod job;
 pub mod journal;
 pub mod limit;
+pub mod log;
 pub mod login;
 pub mod market;
 pub mod node;

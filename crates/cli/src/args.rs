@@ -9,8 +9,8 @@ use crate::job::Change;
 use crate::refusal::Failure;
 use crate::{
     apply, attach, audit, book, budget, cluster, completion, cost, doctor, event, exec, fit, gpu, invoice,
-    job, journal, login, logs, market, node, policy, port, price, quota, resize, role, rule, run, scope,
-    secret, service, share, sku, task, top, up, volume, whoami,
+    job, journal, keeping, login, logs, market, node, policy, port, price, quota, resize, role, rule, run,
+    scope, secret, service, share, sku, task, top, up, volume, whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs
@@ -101,6 +101,9 @@ pub enum Command {
     /// What a scope gets among its siblings: weight, nominal quotas, lending
     #[command(subcommand)]
     Share(share::Command),
+    /// How long, and how much of, what jobs wrote is kept
+    #[command(subcommand)]
+    Keeping(keeping::Command),
     /// Limits on how much is spent per period
     #[command(subcommand)]
     Budget(budget::Command),
@@ -188,6 +191,7 @@ impl Command {
             Command::Role(command) => command.run(context).await,
             Command::Quota(command) => command.run(context).await,
             Command::Share(command) => command.run(context).await,
+            Command::Keeping(command) => command.run(context).await,
             Command::Budget(command) => command.run(context).await,
             Command::Policy(command) => command.run(context).await,
             Command::Rules(command) => command.run(context).await,

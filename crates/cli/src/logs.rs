@@ -1,4 +1,7 @@
-//! `tenure logs`: what a job wrote. On a terminal, escapes in it are shown and not obeyed.
+//! `tenure logs`: what a job wrote. On a terminal, escapes in it are shown and not obeyed. Searching all one's logs is in
+//! `search`.
+
+mod search;
 
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
@@ -20,8 +23,11 @@ const PATIENCE: u32 = 20;
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
+    /// Whose log is printed, or searched; all jobs you may read are searched unless said
     #[arg(add = ArgValueCompleter::new(complete_jobs))]
-    job: String,
+    job: Option<String>,
+    #[command(flatten)]
+    search: search::SearchArgs,
     /// Go on until the job ends
     #[arg(short, long)]
     follow: bool,
@@ -45,8 +51,15 @@ pub fn said(member: u32) -> Option<u32> {
 }
 
 pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
+    if args.search.is_asked() {
+        return search::run(context, args.job.as_deref(), args.search).await;
+    }
+    let Some(job) = &args.job else {
+        return Err(Failure::usage("it is not said which job")
+            .hint("name one, or search all with --search TEXT, --level, --label or --since"));
+    };
     let client = context.client()?;
-    let job = resolve::job::job(&client, &args.job).await?;
+    let job = resolve::job::job(&client, job).await?;
     let stream = if args.stderr {
         Stream::Stderr
     } else {

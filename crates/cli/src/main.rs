@@ -28,6 +28,7 @@ mod input;
 mod invoice;
 mod job;
 mod journal;
+mod keeping;
 mod key;
 mod login;
 mod logs;

@@ -66,6 +66,9 @@ pub struct Args {
     /// Its name; the program's unless said
     #[arg(long)]
     name: Option<String>,
+    /// A word about it, by which its log is found
+    #[arg(long, value_name = "K=V", value_parser = pair)]
+    label: Vec<(String, String)>,
     /// What sort of work it is
     #[arg(long, value_enum, default_value = "batch", hide_default_value = true)]
     kind: KindArg,
@@ -194,6 +197,7 @@ impl Args {
                 let named_after = self.command.first().or(self.image.as_ref());
                 name_of(named_after.map_or("job", String::as_str))
             }),
+            labels: distinct(std::mem::take(&mut self.label), "--label")?,
             kind,
             workload: workload.map(Box::new),
             priority: match self.priority {

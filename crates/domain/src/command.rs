@@ -29,6 +29,7 @@ use crate::schedule::fleet::Inventory;
 use crate::schedule::label::Labels;
 use crate::schedule::receipt::Receipt;
 use crate::tenancy::budget::Budget;
+use crate::tenancy::keeping::Keeping;
 use crate::tenancy::key::Digest;
 use crate::tenancy::policy::Policy;
 use crate::tenancy::role::{Action, Role};
@@ -122,6 +123,11 @@ pub enum Wish {
     SetShare {
         scope: ScopeId,
         share: Share,
+        revision: Option<u64>,
+    },
+    SetLogKeeping {
+        scope: ScopeId,
+        keeping: Keeping,
         revision: Option<u64>,
     },
     SetBudgets {

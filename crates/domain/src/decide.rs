@@ -153,6 +153,11 @@ fn decided(case: &mut Case<'_>) -> Result<Vec<Event>, Refusal> {
             share,
             revision,
         } => case.set_share(*scope, share, *revision),
+        Wish::SetLogKeeping {
+            scope,
+            keeping,
+            revision,
+        } => case.set_log_keeping(*scope, *keeping, *revision),
         Wish::SetBudgets {
             scope,
             budgets,

@@ -41,6 +41,7 @@ use crate::schedule::label::Labels;
 use crate::schedule::receipt::Receipt;
 use crate::tenancy::alert::Alert;
 use crate::tenancy::budget::{Budget, Cost};
+use crate::tenancy::keeping::Keeping;
 use crate::tenancy::key::{Digest, Key};
 use crate::tenancy::policy::Policy;
 use crate::tenancy::role::Role;
@@ -117,6 +118,10 @@ pub enum Event {
     ShareSet {
         scope: ScopeId,
         share: Share,
+    },
+    LogKeepingSet {
+        scope: ScopeId,
+        keeping: Keeping,
     },
     BudgetsSet {
         scope: ScopeId,

@@ -6,6 +6,7 @@ pub mod alert;
 pub mod authorize;
 pub mod budget;
 pub mod decide;
+pub mod keeping;
 pub mod key;
 pub mod lately;
 pub mod leased;

@@ -11,6 +11,7 @@ pub mod frames;
 pub mod image;
 pub mod inference;
 pub mod job;
+pub mod label;
 pub mod learnt;
 pub mod member;
 pub mod model;

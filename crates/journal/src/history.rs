@@ -77,7 +77,7 @@ fn values(row: HistoryRow, seq: u64) -> Vec<Val> {
 }
 
 /// The first `depth` steps of a path, if it has that many.
-fn prefix(scope: &str, depth: usize) -> Option<&str> {
+pub(crate) fn prefix(scope: &str, depth: usize) -> Option<&str> {
     if scope.is_empty() {
         return None;
     }

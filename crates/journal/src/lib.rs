@@ -2,7 +2,7 @@
 //!
 //! Here: appending behind a leader's fence, reading and following, snapshots, history tables, outcomes
 //! of idempotent requests, secrets (a mutable table outside the chain), signed heads, proofs, verifying,
-//! backup and restore. Absent on purpose: what an event means (they are opaque JSON text), deciding, the
+//! backup and restore; and beside all that, kept logs (`log`). Absent on purpose: what an event means (they are opaque JSON text), deciding, the
 //! clock of the platform, keys and encryption of secrets. Called by the server's controller (the only
 //! writer), by followers, by the `tenure` command for verify, backup and restore, and by `sim`.
 
@@ -21,6 +21,7 @@ mod leader;
 mod line;
 mod location;
 mod lock;
+mod log;
 mod merkle;
 mod proof;
 mod reader;
@@ -44,6 +45,9 @@ pub use key::KeyRow;
 pub use leader::{Journal, JournalHandle};
 pub use line::{Entry, EventText, Line};
 pub use location::{Location, Options};
+pub use log::{
+    Appended, Erased, Find, LogHead, LogSource, LogStore, LogStretch, NewSource, NewStretch, Within,
+};
 pub use merkle::Tree;
 pub use proof::{ManyProof, Proof, ProofError, check_proof};
 pub use reader::JournalReader;

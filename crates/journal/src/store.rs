@@ -268,6 +268,10 @@ impl Row {
         column!(self, at).map_err(unreadable)
     }
 
+    pub fn maybe_int(&self, at: usize) -> Result<Option<i64>, JournalError> {
+        column!(self, at).map_err(unreadable)
+    }
+
     pub fn maybe_text(&self, at: usize) -> Result<Option<String>, JournalError> {
         column!(self, at).map_err(unreadable)
     }

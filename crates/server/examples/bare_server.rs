@@ -18,7 +18,7 @@ use tenure_domain::ledger::price::Prices;
 use tenure_domain::tenancy::key::Digest;
 use tenure_domain::workload::job::StopReason;
 use tenure_engine::{Engine, EngineError, Seen};
-use tenure_journal::{Journal, JournalReader, Location, Options, SigningKey};
+use tenure_journal::{Journal, JournalReader, Location, LogStore, Options, SigningKey};
 use tenure_server::controller::{Controller, WriterOptions, recover};
 use tenure_server::http::{App, HttpOptions, serve};
 use tenure_server::keyring::{Keyring, random};
@@ -98,7 +98,8 @@ async fn main() -> anyhow::Result<()> {
             .nth(1)
             .ok_or_else(|| anyhow::anyhow!("give an empty directory for the data"))?,
     );
-    let journal = Journal::open_leader(&Location::Sqlite(data), "bare", Options::default()).await?;
+    let location = Location::Sqlite(data);
+    let journal = Journal::open_leader(&location, "bare", Options::default()).await?;
     let recovered = recover(&journal).await?;
     let view = Arc::new(View::new(recovered.state, recovered.seq));
     let controller = Controller::following(view, JournalReader::clone(&journal));
@@ -123,6 +124,7 @@ async fn main() -> anyhow::Result<()> {
         controller,
         keyring: Arc::new(Keyring::new(&random())),
         engine: Arc::new(NoEngine),
+        logs: LogStore::open(&location).await?,
         readings,
         signing_key: Arc::new(SigningKey::generate().0),
         authority: Digest([0; 32]),

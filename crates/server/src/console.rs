@@ -20,6 +20,7 @@ mod health;
 mod home;
 mod html;
 mod job;
+mod log;
 mod money;
 mod session;
 mod show;
@@ -73,6 +74,8 @@ pub(crate) fn router(shared: Arc<Shared>, api: Router, tls: bool) -> Router {
         .route("/console/jobs/{job}/stop", post(job::one::stop))
         .route("/console/jobs/{job}/pause", post(job::one::pause))
         .route("/console/jobs/{job}/resume", post(job::one::resume))
+        .route("/console/logs", get(log::logs))
+        .route("/console/logs/export", get(log::export))
         .route("/console/calendar", get(calendar::calendar).post(calendar::book))
         .route("/console/calendar/{booking}", get(calendar::one))
         .route("/console/calendar/{booking}/cancel", post(calendar::cancel))

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use axum::Router;
 use tenure_domain::tenancy::key::Digest;
 use tenure_engine::Engine;
-use tenure_journal::SigningKey;
+use tenure_journal::{LogStore, SigningKey};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 
@@ -49,6 +49,8 @@ pub struct App {
     pub keyring: Arc<Keyring>,
     /// For logs and sessions.
     pub engine: Arc<dyn Engine>,
+    /// What jobs wrote, kept.
+    pub logs: LogStore,
     /// What nodes last measured.
     pub readings: Arc<Readings>,
     /// Signs the journal's heads.

@@ -15,6 +15,7 @@ pub mod http;
 mod idempotency;
 pub mod journal_tools;
 pub mod keyring;
+pub mod log;
 pub mod metrics;
 mod openapi;
 pub mod reading;

@@ -27,6 +27,7 @@ const BEARER: &str = "bearer";
         (name = "limit", description = "Quotas, shares, budgets, policies and rules"),
         (name = "service", description = "Jobs that answer requests, and the way to them"),
         (name = "job", description = "Jobs, their logs and why they wait"),
+        (name = "log", description = "What jobs wrote, kept and searched"),
         (name = "cost", description = "What was spent, price books and analysis"),
         (name = "invoice", description = "Bill rows, adjustments and invoices, with their proofs"),
         (name = "node", description = "Nodes and their devices"),

@@ -14,6 +14,7 @@ pub mod invoice;
 pub mod job;
 pub mod journal;
 pub mod limit;
+pub mod log;
 pub mod login;
 pub mod market;
 pub mod metric;
@@ -68,6 +69,8 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(limit::budgets, limit::set_budgets))
         .routes(routes!(limit::policy, limit::set_policy))
         .routes(routes!(limit::rules, limit::set_rules))
+        .routes(routes!(log::search_logs))
+        .routes(routes!(log::log_keeping, log::set_log_keeping))
         .routes(routes!(secret::secrets))
         .routes(routes!(secret::set_secret, secret::erase_secret))
         .routes(routes!(volume::volumes, volume::create_volume))

@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use tenure_domain::Time;
 use tenure_engine::local::{Hub, HubConfig};
-use tenure_journal::{Journal, JournalError, JournalHandle, JournalReader, Location, Options};
+use tenure_journal::{Journal, JournalError, JournalHandle, JournalReader, Location, LogStore, Options};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::{self, Controller, WriterOptions};
 use crate::http::{App, HttpOptions, OidcOptions};
 use crate::keyring::{Keyring, KeyringError};
+use crate::log::{Collector, CollectorOptions};
 use crate::reading::Readings;
 use crate::reconcile::{Enrolment, Reconciler};
 use crate::view::View;
@@ -114,11 +115,13 @@ pub async fn up(options: UpOptions) -> Result<(), UpError> {
     let view = Arc::new(View::new(recovered.state, recovered.seq));
     let controller = Controller::following(view, journal.reader().clone());
     let engine = Arc::new(Switch::default());
+    let logs = LogStore::open(&location(&options)).await?;
     let house = House {
         options,
         keyring,
         controller,
         engine,
+        logs,
         readings: Arc::default(),
         stop,
     };
@@ -202,6 +205,7 @@ struct House {
     keyring: Arc<Keyring>,
     controller: Controller,
     engine: Arc<Switch>,
+    logs: LogStore,
     readings: Arc<Readings>,
     stop: CancellationToken,
 }
@@ -229,6 +233,7 @@ impl House {
             controller: self.controller.clone(),
             keyring: self.keyring.clone(),
             engine: self.engine.clone(),
+            logs: self.logs.clone(),
             readings: self.readings.clone(),
             signing_key: keys.signing.clone(),
             authority: keys.authority.fingerprint(),
@@ -309,6 +314,13 @@ impl House {
         let reconciling = tokio::spawn(
             Reconciler::new(controller.clone(), hub.clone(), self.keyring.clone(), term).run(seen),
         );
+        let collector = Collector::new(
+            controller.clone(),
+            hub.clone(),
+            self.logs.clone(),
+            CollectorOptions::default(),
+        );
+        let collecting = tokio::spawn(collector.run());
         let signing = tokio::spawn(heads::sign(
             handle.clone(),
             serving.keys.signing.clone(),
@@ -340,6 +352,7 @@ impl House {
         }
         reconciling.abort();
         reading.abort();
+        collecting.abort();
         renewing.abort();
         hub.close();
         controller.close();

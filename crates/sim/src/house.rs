@@ -241,6 +241,14 @@ impl House {
         }
     }
 
+    /// The node is gone, as by a power cut.
+    pub fn kill_agent(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            agent.kill().unwrap();
+            agent.wait().unwrap();
+        }
+    }
+
     pub fn agent_dir(&self) -> PathBuf {
         self.dir.path().join("agent")
     }

@@ -20,6 +20,7 @@ impl Event {
             | Event::RoleRevoked { scope, .. }
             | Event::QuotaSet { scope, .. }
             | Event::ShareSet { scope, .. }
+            | Event::LogKeepingSet { scope, .. }
             | Event::BudgetsSet { scope, .. }
             | Event::BudgetAlerted { scope, .. }
             | Event::PolicySet { scope, .. }
@@ -107,7 +108,7 @@ impl Event {
         macro_rules! names { ($($name:ident)*) => { match self { $(Event::$name { .. } => stringify!($name),)* } } }
         names! {
             PlatformFounded ScopeCreated ScopeSuspended ScopeResumed ScopeMoved ScopeClosed IdentitySet RoleGranted RoleRevoked
-            KeyCreated KeyRevoked QuotaSet ShareSet BudgetsSet BudgetAlerted PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet BookSet Adjusted InvoiceIssued InvoicePaid
+            KeyCreated KeyRevoked QuotaSet ShareSet LogKeepingSet BudgetsSet BudgetAlerted PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet BookSet Adjusted InvoiceIssued InvoicePaid
             VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
             SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned NodeLabelled
             NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted TaskSubmitted PiecesReturned ServiceScaled ReplicaFailed ServiceUsed JobPromised PromiseWithdrawn JobAdmitted JobPlaced JobStarting JobRunning JobStopping MemberStarting MemberRunning MemberEnded JobResized JobRepriced JobSaved

@@ -50,6 +50,7 @@ impl Need {
     fn key(&self) -> (Sizes<'_>, WhereTo<'_>, Terms<'_>, Option<JobId>) {
         let JobSpec {
             name: _,
+            labels: _,
             kind,
             priority: _,
             command: _,

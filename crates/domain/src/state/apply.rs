@@ -93,6 +93,7 @@ impl State {
                 self.bookings.count_for(&self.tree, *scope);
             }
             Event::ShareSet { scope, share } => self.change(*scope, |scope| scope.share = share.clone()),
+            Event::LogKeepingSet { scope, keeping } => self.change(*scope, |scope| scope.keeping = *keeping),
             Event::BudgetsSet { scope, budgets } => self.change(*scope, |scope| {
                 scope.budgets = budgets.clone();
                 scope.told.forget();

@@ -1,6 +1,7 @@
 //! Decisions about the tree: making, moving and closing scopes, roles, keys, limits and secrets.
 
 mod access;
+mod keeping;
 mod limit;
 mod secret;
 mod share;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::alert::Told;
 use super::budget::{Budget, Spending};
+use super::keeping::Keeping;
 use super::lately::Used;
 use super::leased::Leased;
 use super::policy::Policy;
@@ -174,6 +175,9 @@ pub struct Scope {
     /// Alerts of its budgets.
     #[serde(default, skip_serializing_if = "Told::is_empty")]
     pub told: Told,
+    /// How long, and how much of, its jobs' logs are kept.
+    #[serde(default, skip_serializing_if = "Keeping::is_default")]
+    pub keeping: Keeping,
 }
 
 impl Scope {
@@ -197,6 +201,7 @@ impl Scope {
             lately: Used::default(),
             leased: Leased::default(),
             told: Told::default(),
+            keeping: Keeping::default(),
         }
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Workload;
 use super::image::ImageName;
+use super::label;
 use super::service::{self, Service};
 use super::task::Task;
 use super::task::cut::{self, Cut};
@@ -227,6 +228,9 @@ impl Demand {
 #[serde(deny_unknown_fields)]
 pub struct JobSpec {
     pub name: String,
+    /// Words of its user's about it, by which its log is found; nothing is decided by them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     #[serde(default)]
     pub kind: Kind,
     /// What it is, in its user's terms; what `demand` leaves out is derived from it.
@@ -353,6 +357,7 @@ impl JobSpec {
     pub fn of_workload(name: &str, workload: Workload) -> JobSpec {
         JobSpec {
             name: name.to_owned(),
+            labels: BTreeMap::new(),
             kind: Kind::default(),
             workload: Some(Box::new(workload)),
             priority: Priority::default(),
@@ -382,6 +387,7 @@ impl JobSpec {
     /// Refuses what can never be run, naming the field.
     pub fn check(&self) -> Result<(), Refusal> {
         name::check(&self.name, "/name")?;
+        label::check(&self.labels)?;
         self.check_image()?;
         match self.command.first() {
             None if self.image.is_none() => {

@@ -23,6 +23,7 @@ use tenure_domain::schedule::label::Labels;
 use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::storage::volume::VolumeUse;
 use tenure_domain::tenancy::budget::Budget;
+use tenure_domain::tenancy::keeping::Keeping;
 use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::role::{Action, Role};
 use tenure_domain::tenancy::scope::{Identity, ScopeId, UserKind};
@@ -625,6 +626,16 @@ fn everything() -> Vec<Event> {
         Wish::SetShare {
             scope: acme,
             share,
+            revision: None,
+        },
+        Wish::SetLogKeeping {
+            scope: acme,
+            keeping: Keeping {
+                days: Some(7),
+                mib: Some(512),
+                job_mib: Some(16),
+                tenant_mib: None,
+            },
             revision: None,
         },
     ] {

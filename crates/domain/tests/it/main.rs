@@ -10,6 +10,7 @@ mod fair;
 mod gang;
 mod golden;
 mod invariant;
+mod keeping;
 mod label;
 mod lattice;
 mod ledger;

@@ -76,6 +76,7 @@ pub fn inventory(cpu_milli: u32, memory_mib: u64, gpus: Vec<GpuFacts>) -> Invent
 pub fn spec(name: &str, demand: Demand, run_time_s: u64) -> JobSpec {
     JobSpec {
         name: name.into(),
+        labels: BTreeMap::new(),
         workload: None,
         grow: false,
         service: None,

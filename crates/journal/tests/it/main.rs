@@ -4,6 +4,7 @@ mod backup;
 mod fence;
 mod follow;
 mod kill;
+mod log;
 mod lost;
 mod open;
 mod place;

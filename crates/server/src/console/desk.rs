@@ -50,6 +50,17 @@ impl Desk {
         bytes(self.send(Method::GET, path, Body::empty(), None).await).await
     }
 
+    /// An answer that is passed on as it comes.
+    pub async fn pass(&self, path: &str) -> Said<Response<Body>> {
+        let response = self.send(Method::GET, path, Body::empty(), None).await;
+        match response.status().is_success() {
+            true => Ok(response),
+            false => bytes(response)
+                .await
+                .and(Err(broken("an error without a problem"))),
+        }
+    }
+
     pub async fn post<B: Serialize, T: DeserializeOwned>(&self, path: &str, body: &B) -> Said<T> {
         read(self.body(Method::POST, path, body, None).await?).await
     }

@@ -35,6 +35,7 @@ const PAGES: &[(&str, &str, &str)] = &[
     ("home", "/console", "Overview"),
     ("fleet", "/console/fleet", "Fleet"),
     ("jobs", "/console/jobs", "Jobs"),
+    ("logs", "/console/logs", "Logs"),
     ("calendar", "/console/calendar", "Calendar"),
     ("exchange", "/console/exchange", "Exchange"),
     ("money", "/console/money", "Money"),

@@ -164,6 +164,7 @@ pub(super) fn icon(name: &str) -> Html {
         "home" => "M3 9.5 10 3l7 6.5V17h-4.5v-4.5h-5V17H3z",
         "fleet" => "M3 3h6v6H3zM11 3h6v6h-6zM3 11h6v6H3zM11 11h6v6h-6z",
         "jobs" => "M3 5h14M3 10h14M3 15h9",
+        "logs" => "M4 3h12v14H4zM7 7h6M7 10h6M7 13h3",
         "calendar" => "M3 5h14v12H3zM3 9h14M7 3v4M13 3v4",
         "exchange" => "M4 7h12l-3-3M16 13H4l3 3",
         "money" => "M10 3v14M14 6c-1-1.5-7-2-7 1.2 0 3.3 7 2 7 5.6 0 3-6 3.200-7.500 1",

@@ -182,6 +182,9 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("set_quota", Above(Scope, "quota_set")),
         ("share", At(Scope, "scope_read")),
         ("set_share", Above(Scope, "quota_set")),
+        ("search_logs", At(Scope, "job_read")),
+        ("log_keeping", At(Scope, "scope_read")),
+        ("set_log_keeping", At(Scope, "policy_set")),
         ("budgets", At(Scope, "cost_read")),
         ("set_budgets", Above(Scope, "budget_set")),
         ("policy", At(Scope, "scope_read")),
@@ -741,6 +744,9 @@ impl Stage<'_> {
                 delete(format!("/v1/scopes/{target}/roles/{child}/member"))
             }
             "set_quota" => put(format!("/v1/scopes/{target}/quota"), json!({ "limits": {} })),
+            "search_logs" => get(format!("/v1/logs?scope={target}")),
+            "log_keeping" => get(format!("/v1/scopes/{target}/log-keeping")),
+            "set_log_keeping" => put(format!("/v1/scopes/{target}/log-keeping"), json!({})),
             "set_share" => put(format!("/v1/scopes/{target}/share"), json!({})),
             "set_budgets" => put(format!("/v1/scopes/{target}/budgets"), json!({ "budgets": [] })),
             "set_policy" => put(format!("/v1/scopes/{target}/policy"), json!({})),

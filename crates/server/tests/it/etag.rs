@@ -20,6 +20,7 @@ async fn a_change_on_what_was_read_long_ago_is_refused() {
             json!({ "budgets": [{ "period": "day", "money_micros": 5 }] }),
         ),
         ("policy", json!({ "max_gpus_per_job": 2 })),
+        ("log-keeping", json!({ "days": 5 })),
         (
             "rules",
             json!({ "rules": "forbid (principal, action == Action::\"job_submit\", resource);" }),

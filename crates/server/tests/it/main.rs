@@ -14,6 +14,7 @@ mod gang;
 mod gpu;
 mod idempotency;
 mod invoice;
+mod log;
 mod login;
 mod market;
 mod metric;

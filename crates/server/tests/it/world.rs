@@ -21,7 +21,7 @@ use tenure_domain::workload::spec::Isolation;
 use tenure_domain::{Actor, Event, Wish};
 use tenure_engine::stream::stream;
 use tenure_engine::{Engine, EngineError, Seen, Stream};
-use tenure_journal::{Journal, Location, Options, SigningKey};
+use tenure_journal::{Journal, Location, LogStore, Options, SigningKey};
 use tenure_server::controller::{Controller, WriterOptions, now, recover};
 use tenure_server::http::{App, HttpOptions, serve};
 use tenure_server::keyring::{Keyring, random};
@@ -153,6 +153,7 @@ pub struct World {
     pub dir: tempfile::TempDir,
     pub controller: Controller,
     pub readings: Arc<Readings>,
+    pub logs: LogStore,
     /// The platform owner's token.
     pub owner: String,
     pub http: reqwest::Client,
@@ -243,10 +244,12 @@ impl World {
         controller.system(found).await.unwrap();
 
         let readings = Arc::new(Readings::default());
+        let logs = LogStore::open(&location).await.unwrap();
         let app = App {
             controller: controller.clone(),
             keyring: Arc::new(Keyring::new(&random())),
             engine,
+            logs: logs.clone(),
             readings: readings.clone(),
             signing_key: Arc::new(SigningKey::generate().0),
             authority: Digest([7; 32]),
@@ -265,6 +268,7 @@ impl World {
             dir,
             controller,
             readings,
+            logs,
             owner,
             http,
             stop,

@@ -300,6 +300,39 @@ for (const [who, token] of Object.entries(people)) {
   console.log('without scripts');
 }
 
+// Logs: what jobs wrote is found by its text, and whatever stands in a line is text.
+{
+  const { context, page, wrong } = await visit();
+  await signIn(page, people.ada);
+  const row = page.locator('table.lines tbody tr').first();
+  for (let tries = 0; tries < 60 && !(await row.isVisible()); tries += 1) {
+    await page.goto(`${server}/console/logs`);
+    await page.getByLabel('Text in the line').fill('<B>bold');
+    await page.getByLabel('Since when').selectOption('Last hour');
+    await page.getByRole('button', { name: 'Search' }).click();
+    await page.waitForURL(/logs\?q=/);
+    await page.waitForTimeout(1000);
+  }
+  assert.equal(await row.locator('.line').textContent(), 'red <b>bold</b>');
+  assert.equal(await page.locator('.line b').count(), 0);
+  await fits(page, 'logs');
+  await accessible(page, 'logs');
+  await shot(page, 'logs');
+  await row.getByRole('link').click();
+  await page.waitForURL(/jobs\/job_/);
+  await page.goto(`${server}/console/logs?label=nonsense`);
+  await page.getByRole('alert').waitFor();
+  await accessible(page, 'a search that cannot be meant');
+  assert.deepEqual(wrong, []);
+  await context.close();
+  const still = await visit({ javaScriptEnabled: false, viewport: { width: 375, height: 740 } });
+  await signIn(still.page, people.cleo);
+  await still.page.goto(`${server}/console/logs?q=bold`);
+  await still.page.getByText('No line fits.').waitFor();
+  await still.context.close();
+  console.log('logs');
+}
+
 // From a phone to a wall, in both sets of colours; and by keyboard.
 for (const [name, options] of Object.entries({
   phone: { viewport: { width: 375, height: 740 }, hasTouch: true },

@@ -4,6 +4,7 @@ mod audit;
 mod console;
 mod crash;
 mod interrupt;
+mod log;
 mod market;
 mod metric;
 mod service;

@@ -1,4 +1,6 @@
-//! A job's log as it is written, from the node it runs or ran on.
+//! A job's log as it is written, from the node it runs or ran on; once that cannot give it, from what was kept.
+
+mod kept;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +10,7 @@ use axum::extract::State;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use tenure_api::channel::{LogChunk, LogStream};
+use tenure_api::channel::LogStream;
 use tenure_api::v1::job::LogQuery;
 use tenure_domain::id::{AllocationId, JobId, NodeId};
 use tenure_domain::tenancy::role::Action;
@@ -125,6 +127,14 @@ fn place_of(found: &Found, member: u32) -> Place {
     }
 }
 
+/// What is given next of a log.
+struct Piece {
+    bytes: Vec<u8>,
+    /// Where the one after it begins.
+    next: u64,
+    end: bool,
+}
+
 struct Reading {
     shared: Arc<Shared>,
     caller: Caller,
@@ -153,7 +163,7 @@ impl Reading {
                 Place::Waiting => self.wait_for_a_place().await?,
                 Place::On(node, allocation) => {
                     let chunk = self.read(node, allocation).await?;
-                    self.offset = chunk.offset + chunk.bytes.len() as u64;
+                    self.offset = chunk.next;
                     if chunk.end {
                         self.after_the_end(allocation).await?;
                     }
@@ -169,18 +179,29 @@ impl Reading {
         Ok(None)
     }
 
-    async fn read(&self, node: NodeId, allocation: AllocationId) -> Answer<LogChunk> {
+    async fn read(&self, node: NodeId, allocation: AllocationId) -> Answer<Piece> {
         let wait_ms = if self.follow { WAIT_MS } else { 0 };
         let engine = &self.shared.app.engine;
-        engine
-            .read_log(node, allocation, self.stream, self.offset, CHUNK_BYTES, wait_ms)
-            .await
-            .map_err(|error| match error {
-                EngineError::Refused { .. } => Fail::not_found(),
-                passing => Fail::unavailable(format!(
-                    "the log is on a node that cannot be asked now: {passing}"
-                )),
-            })
+        let asked = engine.read_log(node, allocation, self.stream, self.offset, CHUNK_BYTES, wait_ms);
+        let error = match asked.await {
+            Ok(chunk) => {
+                return Ok(Piece {
+                    next: chunk.offset + chunk.bytes.len() as u64,
+                    bytes: chunk.bytes,
+                    end: chunk.end,
+                });
+            }
+            Err(error) => error,
+        };
+        if let Some(piece) = kept::read(&self.shared, allocation, self.stream, self.offset).await? {
+            return Ok(piece);
+        }
+        Err(match error {
+            EngineError::Refused { .. } => Fail::not_found(),
+            passing => Fail::unavailable(format!(
+                "the log is on a node that cannot be asked now: {passing}"
+            )),
+        })
     }
 
     async fn wait_for_a_place(&mut self) -> Answer<()> {
