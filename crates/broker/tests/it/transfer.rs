@@ -125,8 +125,36 @@ pub fn every_way() {
             }
         }
     }
+    last_of_all(cl, context, buffer, other);
     cl.release(buffer);
     say("done", seed);
+}
+
+/// An event is that of the last piece: whoever waited for it finds the last bytes there, on another queue too.
+fn last_of_all(cl: &Cl, context: Handle, buffer: Handle, other: Handle) {
+    let queue = cl.queue(context, 0);
+    for round in 0..8 {
+        let sent = pattern(LONG, 1000 + round);
+        let gate = call!(cl, "clCreateUserEvent", Handle, context => Handle, null_mut() => *mut i32);
+        let mut event: Handle = null_mut();
+        let code = call!(cl, "clEnqueueWriteBuffer", i32, queue => Handle, buffer => Handle, 0 => u32, AT => usize,
+            LONG => usize, sent.as_ptr().cast() => *const c_void, 1 => u32, &gate => *const Handle,
+            &mut event => *mut Handle);
+        assert_eq!(code, 0);
+        assert_eq!(
+            call!(cl, "clSetUserEventStatus", i32, gate => Handle, 0 => i32),
+            0
+        );
+        cl.wait(event);
+        let mut tail = [0u8; 64];
+        let code = call!(cl, "clEnqueueReadBuffer", i32, other => Handle, buffer => Handle, 1 => u32,
+            AT + LONG - tail.len() => usize, tail.len() => usize, tail.as_mut_ptr().cast() => *mut c_void, 0 => u32,
+            null() => *const Handle, null_mut() => *mut Handle);
+        assert_eq!(code, 0);
+        assert!(tail == sent[LONG - tail.len()..], "the last bytes: {round}");
+        cl.release_event(event);
+        cl.release_event(gate);
+    }
 }
 
 /// More threads than there are places for answers, each with several pieces under way.
