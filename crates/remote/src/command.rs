@@ -66,6 +66,11 @@ impl Command {
         !self.wanted.is_null()
     }
 
+    /// Whether it may go in pieces: nobody asks for an event, or the last piece's stands for all.
+    pub fn takes_pieces(&self) -> bool {
+        !self.wants_event() || self.queue.takes_pieces()
+    }
+
     /// The order of it, with or without an event.
     pub fn order(&self, event: Id) -> Order {
         Order {

@@ -36,6 +36,7 @@ mod map;
 mod memory;
 mod object;
 mod pending;
+mod piece;
 mod program;
 mod queue;
 mod sampler;

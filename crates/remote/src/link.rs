@@ -94,9 +94,21 @@ extern "C" fn forked() {
     }
 }
 
-/// A call under way.
-pub struct Ticket {
+/// A slot for an answer, given back when dropped.
+pub struct Claim<'a> {
+    slots: &'a AtomicU64,
     slot: u32,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.slots.fetch_and(!(1 << self.slot), SeqCst);
+    }
+}
+
+/// A call under way.
+pub struct Ticket<'a> {
+    claim: Claim<'a>,
     sequence: u32,
     /// It waits for no device and no compiler.
     at_once: bool,
@@ -177,79 +189,86 @@ impl Link {
         if alone { Frame::ALONE } else { 0 }
     }
 
-    fn send(&self, slot: u32, sequence: u32, request: &Request) -> Result<(), i32> {
+    fn send(&self, slot: u32, sequence: u32, flags: u32, request: &Request) -> Result<(), i32> {
         if !self.usable() {
             return Err(OUT_OF_RESOURCES);
         }
         let mut frame = Vec::with_capacity(256);
         TenantSide::frame(&mut frame);
         request.encode(&mut frame);
-        let sent = self
-            .side
-            .send(slot, sequence, self.flags(), &mut frame, || self.alive());
+        let sent = self.side.send(slot, sequence, flags, &mut frame, || self.alive());
         if sent { Ok(()) } else { Err(OUT_OF_RESOURCES) }
     }
 
     /// Sends a call without waiting for anything.
     pub fn post(&self, request: &Request) -> Result<(), i32> {
-        self.send(NO_SLOT, 0, request)
+        self.send(NO_SLOT, 0, self.flags(), request)
     }
 
-    /// Sends a call whose answer is fetched later.
-    pub fn begin(&self, request: &Request) -> Result<Ticket, i32> {
-        let slot = loop {
+    /// A slot for an answer. Where all are taken it is waited for, or there is none: who has calls under way himself
+    /// must not wait, for others may wait for his slots.
+    pub fn claim(&self, wait: bool) -> Result<Option<Claim<'_>>, i32> {
+        loop {
             let taken = self.slots.load(SeqCst);
             let slot = taken.trailing_ones();
-            if slot >= SLOTS {
-                if !self.alive() {
-                    return Err(OUT_OF_RESOURCES);
+            if slot < SLOTS {
+                let claim = self
+                    .slots
+                    .compare_exchange(taken, taken | 1 << slot, SeqCst, SeqCst);
+                if claim.is_ok() {
+                    let slots = &self.slots;
+                    return Ok(Some(Claim { slots, slot }));
                 }
-                std::thread::yield_now();
                 continue;
             }
-            let claim = self
-                .slots
-                .compare_exchange(taken, taken | 1 << slot, SeqCst, SeqCst);
-            if claim.is_ok() {
-                break slot;
+            if !wait {
+                return Ok(None);
             }
-        };
-        let sequence = self.side.sequence();
-        let ticket = Ticket {
-            slot,
-            sequence,
-            at_once: !takes_long(request),
-        };
-        match self.send(slot, sequence, request) {
-            Ok(()) => Ok(ticket),
-            Err(code) => {
-                self.give_back(&ticket);
-                Err(code)
+            if !self.alive() {
+                return Err(OUT_OF_RESOURCES);
             }
+            std::thread::yield_now();
         }
     }
 
-    fn give_back(&self, ticket: &Ticket) {
-        self.slots.fetch_and(!(1 << ticket.slot), SeqCst);
+    /// Sends a call whose answer is fetched later. Others may follow before, so the broker does not wait in its place.
+    pub fn begin<'a>(&'a self, claim: Claim<'a>, request: &Request) -> Result<Ticket<'a>, i32> {
+        let more_follow = self.flags() & !Frame::ALONE;
+        self.begin_with(more_follow, claim, request)
+    }
+
+    fn begin_with<'a>(&'a self, flags: u32, claim: Claim<'a>, request: &Request) -> Result<Ticket<'a>, i32> {
+        let sequence = self.side.sequence();
+        self.send(claim.slot, sequence, flags, request)?;
+        Ok(Ticket {
+            claim,
+            sequence,
+            at_once: !takes_long(request),
+        })
     }
 
     /// Waits for the answer of a call.
-    pub fn end(&self, ticket: Ticket) -> Result<Vec<u8>, i32> {
+    pub fn end(&self, ticket: Ticket<'_>) -> Result<Vec<u8>, i32> {
+        let slot = ticket.claim.slot;
         let answered = self
             .side
-            .await_reply(ticket.slot, ticket.sequence, ticket.at_once, || self.alive());
+            .await_reply(slot, ticket.sequence, ticket.at_once, || self.alive());
         if !answered {
             // The slot stays taken: the broker is gone, or may still write there.
+            std::mem::forget(ticket);
             return Err(OUT_OF_RESOURCES);
         }
-        let (status, reply) = self.side.reply(ticket.slot);
-        self.give_back(&ticket);
+        let (status, reply) = self.side.reply(slot);
+        drop(ticket);
         if status == 0 { Ok(reply) } else { Err(status) }
     }
 
     /// Makes a call and waits for its answer.
     pub fn call(&self, request: &Request) -> Result<Vec<u8>, i32> {
-        let ticket = self.begin(request)?;
+        let Some(claim) = self.claim(true)? else {
+            return Err(OUT_OF_RESOURCES);
+        };
+        let ticket = self.begin_with(self.flags(), claim, request)?;
         self.end(ticket)
     }
 
@@ -312,6 +331,7 @@ fn takes_long(request: &Request) -> bool {
         R::Finish { .. }
             | R::Wait { .. }
             | R::Read { .. }
+            | R::Write { .. }
             | R::ReadRect { .. }
             | R::ReadImage { .. }
             | R::Build { .. }

@@ -24,6 +24,14 @@ pub struct Queue {
     asked: Vec<u64>,
 }
 
+impl Queue {
+    /// Whether a command may go in pieces of which the last has its event: they end in order, and nobody asks when the
+    /// first began.
+    pub fn takes_pieces(&self) -> bool {
+        self.properties & (QUEUE_OUT_OF_ORDER | QUEUE_PROFILING) == 0
+    }
+}
+
 impl Kind for Queue {
     const MARK: u32 = 0x5155_4555;
     const INVALID: i32 = INVALID_COMMAND_QUEUE;

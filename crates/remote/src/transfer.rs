@@ -1,18 +1,16 @@
 //! Reads and writes between the program's memory and the device, through spans shared with the broker.
 //!
-//! A write has done with the program's memory once that is copied, so it never waits for the device. A long one
-//! without an event goes in pieces, and so does a long blocking read: while one piece is copied here, the broker
-//! moves the next. Long blocking writes have few pieces under way: what waits anyway may use the same spans again,
-//! which are in the processor's caches still.
+//! A write nobody waits for has done with the program's memory once that is copied, so it never waits for the device;
+//! a long one goes in pieces, of which the broker moves one while the next is copied here. Long transfers the program
+//! waits for are in `piece`.
 
-use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use tenure_wire::{Id, Request};
+use tenure_wire::Request;
 
 use crate::abi::{Handle, INVALID_MEM_OBJECT, INVALID_VALUE};
-use crate::bulk::{Bulk, Room};
+use crate::bulk::Bulk;
 use crate::callback::print_what_came;
 use crate::command::Command;
 use crate::export::{done, three};
@@ -20,10 +18,10 @@ use crate::link::Remote;
 use crate::memory::Memory;
 use crate::object::get;
 use crate::pending::{Block, CopyOut, Pending};
+use crate::piece::{self, LONG};
 
-/// Pieces of long transfers, and how many are under way at once.
+/// Pieces of long writes nobody waits for.
 const PIECE: usize = 2 << 20;
-const PIECES: usize = 4;
 
 /// Sends one read of a whole span; blocking, the bytes are there afterwards.
 pub fn read_block(
@@ -59,20 +57,17 @@ pub fn write_block(
     block: Block,
     request: impl FnOnce(tenure_wire::Order, tenure_wire::Span) -> Request,
 ) -> Result<(), i32> {
-    let link = command.link();
-    let (event, room) = send_block(command, from, block, request)?;
-    link.pendings
-        .add(link, Pending::new(event, command.queue.remote.id, room, None));
+    command.give(send_block(command, from, block, request)?);
     Ok(())
 }
 
-/// Sends one write of a packed block: what ends with it, and the span that is its own until then.
+/// The same, without giving the program the event.
 fn send_block(
     command: &Command,
     from: *const u8,
     block: Block,
     request: impl FnOnce(tenure_wire::Order, tenure_wire::Span) -> Request,
-) -> Result<(Arc<Remote>, Room), i32> {
+) -> Result<Arc<Remote>, i32> {
     let link = command.link();
     let reach = block.slice_pitch.saturating_mul(block.slices);
     link.pendings.await_overlap(link, from, reach)?;
@@ -81,8 +76,9 @@ fn send_block(
     // SAFETY: the program's memory holds the block; the room has its bytes' size.
     unsafe { block.pack(from, room.start()) };
     let event = command.post_with_event(|order| request(order, span))?;
-    command.give(event.clone());
-    Ok((event, room))
+    let pending = Pending::new(event.clone(), command.queue.remote.id, room, None);
+    link.pendings.add(link, pending);
+    Ok(event)
 }
 
 pub unsafe extern "C" fn read(
@@ -111,8 +107,15 @@ pub unsafe extern "C" fn read(
             return Err(INVALID_VALUE);
         }
         let id = buffer.remote.id;
-        if blocking != 0 && size > 2 * PIECE && !command.wants_event() {
-            return read_pieces(&command, id, at, size, to.cast());
+        if blocking != 0 && size > LONG && command.takes_pieces() {
+            let request = |order, done, to| Request::Read {
+                order,
+                buffer: id,
+                at: at as u64 + done,
+                to,
+            };
+            // SAFETY: room for so many bytes, as the caller of an OpenCL function promises.
+            return unsafe { piece::read(&command, size, to.cast(), request) };
         }
         read_block(
             &command,
@@ -127,49 +130,6 @@ pub unsafe extern "C" fn read(
             },
         )
     })
-}
-
-fn read_pieces(command: &Command, buffer: Id, at: usize, size: usize, to: *mut u8) -> Result<(), i32> {
-    let link = command.link();
-    let mut under_way = VecDeque::new();
-    let mut sent = 0;
-    let mut code = Ok(());
-    while sent < size || !under_way.is_empty() {
-        if sent < size && under_way.len() < PIECES && code.is_ok() {
-            let piece = PIECE.min(size - sent);
-            let room = Bulk::room(link, piece as u64)?;
-            let request = Request::Read {
-                order: command.order(Id::NONE),
-                buffer,
-                at: (at + sent) as u64,
-                to: room.span,
-            };
-            match link.begin(&request) {
-                Ok(ticket) => under_way.push_back((ticket, room, sent, piece)),
-                Err(why) => code = Err(why),
-            }
-            sent += piece;
-            continue;
-        }
-        let Some((ticket, room, place, piece)) = under_way.pop_front() else {
-            break;
-        };
-        match link.end(ticket) {
-            // SAFETY: the span holds the piece; the program gave room for the whole.
-            Ok(_) => unsafe { std::ptr::copy_nonoverlapping(room.start(), to.add(place), piece) },
-            Err(why) => {
-                code = code.and(Err(why));
-                if !link.usable() {
-                    // The broker may still write there; nobody else gets it.
-                    std::mem::forget(room);
-                    return code;
-                }
-            }
-        }
-    }
-    print_what_came(link);
-    code?;
-    link.pendings.settle(link)
 }
 
 pub unsafe extern "C" fn write(
@@ -198,47 +158,35 @@ pub unsafe extern "C" fn write(
             return Err(INVALID_VALUE);
         }
         let id = buffer.remote.id;
-        let in_pieces = size > 2 * PIECE && !command.wants_event();
+        let request = |order, done: u64, from| Request::Write {
+            order,
+            buffer: id,
+            at: at as u64 + done,
+            from,
+        };
+        let in_pieces = size > LONG && command.takes_pieces();
+        if in_pieces && blocking != 0 {
+            command
+                .link()
+                .pendings
+                .await_overlap(command.link(), from.cast(), size)?;
+            // SAFETY: so many bytes are there, as the caller of an OpenCL function promises.
+            return unsafe { piece::write(&command, size, from.cast(), request) };
+        }
         let piece = if in_pieces { PIECE } else { size };
-        let mut under_way: VecDeque<(Arc<Remote>, Room)> = VecDeque::new();
-        let sent = (0..size).step_by(piece.max(1)).try_for_each(|done| {
-            let oldest = (blocking != 0 && under_way.len() == PIECES).then(|| under_way.pop_front());
-            if let Some((event, room)) = oldest.flatten() {
-                await_span(&command, &event, room)?;
-            }
+        let mut last = None;
+        for done in (0..size).step_by(piece.max(1)) {
             let length = piece.min(size - done);
             // SAFETY: within what the program said it has there.
             let start = unsafe { from.cast::<u8>().add(done) };
-            let request = |order, from| Request::Write {
-                order,
-                buffer: id,
-                at: (at + done) as u64,
-                from,
-            };
-            under_way.push_back(send_block(&command, start, Block::line(length), request)?);
-            Ok(())
-        });
-        let link = command.link();
-        for (event, room) in under_way {
-            let pending = Pending::new(event, command.queue.remote.id, room, None);
-            link.pendings.add(link, pending);
+            let request = |order, from| request(order, done as u64, from);
+            last = Some(send_block(&command, start, Block::line(length), request)?);
         }
-        sent
+        if let Some(event) = last {
+            command.give(event);
+        }
+        Ok(())
     })
-}
-
-/// Waits until the broker has done with a span. Whether its command failed is said where the program asks next.
-fn await_span(command: &Command, event: &Remote, room: Room) -> Result<(), i32> {
-    let link = command.link();
-    let ended = link.call(&Request::Wait {
-        events: vec![event.id],
-    });
-    if link.usable() {
-        return Ok(());
-    }
-    // The broker may still read there; nobody else gets it.
-    std::mem::forget(room);
-    ended.map(drop)
 }
 
 /// The rows of a block in the program's memory, and where it begins.

@@ -43,19 +43,20 @@ pub fn read(here: Here<'_>, frame: Frame, order: &Order, buffer: Id, at: u64, to
     })
 }
 
+/// Somebody who wants an answer waits for the end: he copies into the span again.
 pub fn write(here: Here<'_>, frame: Frame, order: &Order, buffer: Id, at: u64, from: Span) -> Done {
     let buffer = here.table.memory(buffer)?;
     range(&buffer, at, from.bytes)?;
     let address = here.address(from)?;
     let of = [&*buffer.context];
-    command(here, frame, order, Answered::WhenGiven, &of, |given| {
-        let (queue, _, count, waits, event) = given;
+    command(here, frame, order, Answered::WhenEnded, &of, |given| {
+        let (queue, blocks, count, waits, event) = given;
         // SAFETY: as in `read`.
         unsafe {
             (cl().write_buffer)(
                 queue,
                 buffer.live.get(),
-                0,
+                blocks,
                 at as usize,
                 from.bytes as usize,
                 address.cast(),

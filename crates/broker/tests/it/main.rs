@@ -17,3 +17,4 @@ mod program;
 mod scrub;
 mod semantics;
 mod suspend;
+mod transfer;
