@@ -7,6 +7,7 @@
 mod admin;
 mod asset;
 mod audit;
+mod budget;
 mod calendar;
 mod desk;
 mod device;
@@ -85,6 +86,7 @@ pub(crate) fn router(shared: Arc<Shared>, api: Router, tls: bool) -> Router {
         )
         .route("/console/exchange/{kind}/{id}/{what}", post(exchange::act))
         .route("/console/money", get(money::money))
+        .route("/console/money/invoices/{invoice}", get(money::invoice::invoice))
         .route("/console/health", get(health::health))
         .route("/console/health/{node}/{what}", post(health::act))
         .route("/console/audit", get(audit::audit))

@@ -15,9 +15,13 @@ document.addEventListener('change', (event) => {
 });
 
 localise(document);
+// On a phone the pages are a row that scrolls: where one is stands in view.
+document.querySelector('nav a[aria-current]')?.scrollIntoView({ inline: 'center', block: 'nearest' });
 if (document.querySelector('main[data-watch]')) await import('./live.js');
 if (document.querySelector('[data-chart]')) (await import('./chart.js')).drawAll(document);
 if (document.querySelector('[data-log]')) await import('./log.js');
 if (document.querySelector('[data-fleet]')) await import('./fleet.js');
 if (document.querySelector('[data-preview]')) await import('./submit.js');
 if (document.querySelector('[data-week]')) await import('./calendar.js');
+// For whoever waits until a page stands as it will.
+document.documentElement.dataset.ready = '';
