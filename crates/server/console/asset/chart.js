@@ -224,6 +224,14 @@ function lines(ink, data, w, h, units) {
       down = false;
     });
     ink.stroke();
+    // A line of one point has no length.
+    const only = data.rows.length === 1 ? data.rows[0]?.values[at] : undefined;
+    if (only !== null && only !== undefined) {
+      ink.beginPath();
+      ink.fillStyle = tone(at);
+      ink.arc(box.x + 4, box.y + box.h - (box.h * only) / top, Math.max(2, 4 - at), 0, 7);
+      ink.fill();
+    }
   }
   return box;
 }

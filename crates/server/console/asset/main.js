@@ -1,6 +1,6 @@
 // @ts-check
 // What every page has: moments in the reader's zone, confirmation of what cannot be undone, and the page's own modules.
-import { localise } from './page.js';
+import { localise, reach } from './page.js';
 
 document.addEventListener('submit', (event) => {
   const form = /** @type {HTMLFormElement} */ (event.target);
@@ -15,6 +15,8 @@ document.addEventListener('change', (event) => {
 });
 
 localise(document);
+reach(document);
+window.addEventListener('resize', () => reach(document));
 // On a phone the pages are a row that scrolls: where one is stands in view.
 document.querySelector('nav a[aria-current]')?.scrollIntoView({ inline: 'center', block: 'nearest' });
 if (document.querySelector('main[data-watch]')) await import('./live.js');

@@ -220,7 +220,6 @@ fn facts(view: &InvoiceView) -> Vec<(&'static str, Html)> {
 
 fn row(session: &Session, row: &BillRowView, currency: &str) -> Row {
     let interval = row.interval.as_ref();
-    let owner = row.owner.parse::<ScopeId>();
     Row {
         event: row.event,
         at: show::time(&row.at),
@@ -232,7 +231,7 @@ fn row(session: &Session, row: &BillRowView, currency: &str) -> Row {
             )),
             None => show::name(&row.name),
         },
-        owner: owner.map_or_else(|_| show::none(), |owner| show::name(&session.title(owner))),
+        owner: show::name(&session.named(&row.owner)),
         span: interval.map_or("–".into(), |of| {
             format!("{} to {}", show::span(of.from_ms), show::span(of.to_ms))
         }),
