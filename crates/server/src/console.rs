@@ -7,6 +7,7 @@
 mod admin;
 mod asset;
 mod audit;
+mod budget;
 mod calendar;
 mod desk;
 mod device;
@@ -82,23 +83,27 @@ pub(crate) fn router(shared: Arc<Shared>, api: Router, tls: bool) -> Router {
         .route("/console/exchange", get(exchange::exchange))
         .route("/console/exchange/buy", post(exchange::buy))
         .route("/console/exchange/sell", post(exchange::sell))
+        .route("/console/exchange/bid", post(exchange::bid_for))
         .route(
             "/console/exchange/auto/{seller}/{class}",
             post(exchange::stop_auto),
         )
         .route("/console/exchange/{kind}/{id}/{what}", post(exchange::act))
         .route("/console/money", get(money::money))
+        .route("/console/money/invoices/{invoice}", get(money::invoice::invoice))
         .route("/console/health", get(health::health))
         .route("/console/health/{node}/{what}", post(health::act))
         .route("/console/audit", get(audit::audit))
         .route("/console/audit/{seq}", get(audit::proof))
         .route("/console/admin", get(admin::admin))
-        .route("/console/admin/{scope}", get(admin::scope))
-        .route("/console/admin/{scope}/{what}", post(admin::act))
-        .route("/console/admin/{scope}/keys", post(admin::make_key))
+        .route("/console/admin/{scope}", get(admin::scope::scope))
+        .route("/console/admin/{scope}/{what}", post(admin::change::act))
+        .route("/console/admin/{scope}/add", post(admin::change::add))
+        .route("/console/admin/{scope}/quota", post(admin::change::set_quota))
+        .route("/console/admin/{scope}/keys", post(admin::change::make_key))
         .route(
             "/console/admin/{scope}/keys/{key}/revoke",
-            post(admin::revoke_key),
+            post(admin::change::revoke_key),
         )
         .route("/console/api/{*path}", any(door::pass))
         .route("/console/{*path}", any(fault::no_page))

@@ -55,7 +55,7 @@ const rows = pack();
 let chosen = null;
 
 const width = () => box.clientWidth - 2 * LEFT;
-const height = () => HEAD + (books ? LANE : 8) + Math.max(1, rows) * ROW + 6;
+const height = () => HEAD + (books ? LANE : 8) + Math.max(4, rows) * ROW + 6;
 /** @param {number} at */
 const x = (at) => LEFT + (width() * (Math.max(from, Math.min(until, at)) - from)) / (until - from);
 /** @param {number} px */
@@ -101,16 +101,20 @@ function draw() {
   });
 }
 
-/** What is booked of all there is, hour by hour, where that is known: what is free stays light. @param {CanvasRenderingContext2D} ink @param {number} h */
+/** How much is free, hour by hour, thousandths. */
+const free = (box.dataset.free ?? '').split(' ').filter(Boolean).map(Number);
+const freeFrom = Number(box.dataset.freeFrom);
+
+/** What is free is shaded green, and less so as less of it is. @param {CanvasRenderingContext2D} ink @param {number} h */
 function shade(ink, h) {
-  const all = Number(box.dataset.gpus ?? 0);
-  if (!all) return;
-  for (let at = from; at < until; at += 3_600_000) {
-    const taken = spans.filter((span) => span.from < at + 3_600_000 && span.until > at).reduce((sum, span) => sum + span.gpus, 0);
-    ink.globalAlpha = 0.06 + 0.4 * Math.min(1, taken / all);
-    ink.fillStyle = taken ? colour('warn') : colour('good');
-    ink.fillRect(x(at), HEAD, x(at + 3_600_000) - x(at) + 0.5, h - HEAD);
-  }
+  free.forEach((permille, at) => {
+    const start = freeFrom + at * 3_600_000;
+    if (start + 3_600_000 <= from || start >= until) return;
+    ink.globalAlpha = permille > 0 ? 0.04 + 0.14 * (permille / 1000) : 0.16;
+    ink.fillStyle = colour(permille > 0 ? 'good' : 'bad');
+    const left = Math.round(x(start));
+    ink.fillRect(left, HEAD, Math.round(x(start + 3_600_000)) - left, h - HEAD);
+  });
   ink.globalAlpha = 1;
 }
 
@@ -128,6 +132,14 @@ function lane(ink) {
   ink.beginPath();
   ink.roundRect(left, HEAD + 2, Math.max(3, right - left), LANE - 8, 4);
   ink.fill();
+  // From when to when, beside it where there is room.
+  const clock = (/** @type {number} */ at) => new Date(at).toLocaleTimeString(undefined, { hour: '2-digit', minute: '2-digit' });
+  const said = `${clock(Math.min(...chosen))} – ${clock(Math.max(...chosen))}`;
+  const room = width() - right > 110;
+  ink.fillStyle = colour('text');
+  ink.textAlign = room ? 'left' : 'right';
+  ink.fillText(said, room ? right + 6 : left - 6, HEAD + LANE / 2 - 2);
+  ink.textAlign = 'left';
 }
 
 /** @param {number} at */

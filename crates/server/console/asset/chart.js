@@ -20,6 +20,14 @@ export function hue(at) {
   return colour(`h${((at % 10) + 10) % 10}`);
 }
 
+/** Which hues the series of the chart being drawn have; those of their own number where nothing is said. @type {number[]} */
+let series = [];
+
+/** The colour of a chart's n-th series. @param {number} at */
+function tone(at) {
+  return hue(series[at] ?? at);
+}
+
 /** A canvas of a size in CSS pixels, sharp on every screen. @param {HTMLCanvasElement} canvas @param {number} w @param {number} h @returns {Pen} */
 export function pen(canvas, w, h) {
   const scale = window.devicePixelRatio || 1;
@@ -58,7 +66,13 @@ function stand(figure) {
   box.tabIndex = 0;
   box.setAttribute('role', 'region');
   box.setAttribute('aria-label', table.caption?.textContent ?? 'The figures drawn above');
-  table.replaceWith(canvas, key, details);
+  const rule = document.createElement('div');
+  rule.className = 'rule';
+  rule.hidden = true;
+  rule.setAttribute('aria-hidden', 'true');
+  canvas.addEventListener('pointermove', (event) => point(canvas, event.offsetX));
+  canvas.addEventListener('pointerleave', () => point(canvas, -1));
+  table.replaceWith(canvas, rule, key, details);
   box.append(table);
   details.append(summary, box);
   ROOM.observe(figure);
@@ -89,17 +103,40 @@ function draw(figure) {
   const data = read(table);
   const kind = figure.dataset.chart;
   const rows = kind === 'gantt' || kind === 'heat' || kind === 'bars' ? data.rows.length : 0;
-  const h = kind === 'gantt' ? 34 + rows * 24 : kind === 'heat' ? 24 + rows * 20 : kind === 'bars' ? 8 + rows * 26 : 190;
+  const h = kind === 'gantt' ? 34 + rows * 24 : kind === 'heat' ? 24 + rows * 20 : kind === 'bars' ? 8 + rows * 26 : 200;
   const ink = pen(canvas, w, h);
   ink.font = '12px system-ui, sans-serif';
   ink.textBaseline = 'middle';
   const units = (figure.dataset.units ?? '').split(' ');
-  if (kind === 'line') lines(ink, data, w, h, units);
-  if (kind === 'area') areas(ink, data, w, h, units);
+  series = (figure.dataset.hues ?? '').split(' ').filter(Boolean).map(Number);
+  const box = kind === 'line' ? lines(ink, data, w, h, units) : kind === 'area' ? areas(ink, data, w, h, units) : null;
   if (kind === 'bars') bars(ink, data, w);
   if (kind === 'heat') heat(ink, data, w);
   if (kind === 'gantt') gantt(ink, data, w, h);
-  key.replaceChildren(...(kind === 'line' || kind === 'area' ? data.names.map((name, at) => entry(name, hue(at))) : []));
+  const marks = box ? data.names.map((name, at) => entry(name, tone(at))) : [];
+  key.replaceChildren(...marks);
+  if (box) pointed.set(canvas, { box, data, marks, rule: /** @type {HTMLElement} */ (figure.querySelector('.rule')) });
+}
+
+/** What is under the pointer of a line or an area: told in the key, which has its names already. @typedef {{ box: Box, data: Data, marks: HTMLElement[], rule: HTMLElement }} Pointed */
+/** @type {WeakMap<HTMLCanvasElement, Pointed>} */
+const pointed = new WeakMap();
+
+/** @param {HTMLCanvasElement} canvas @param {number} px where the pointer is; nowhere below 0 */
+function point(canvas, px) {
+  const here = pointed.get(canvas);
+  if (!here || !here.data.rows.length) return;
+  const { box, data, marks, rule } = here;
+  const last = data.rows.length - 1;
+  const at = Math.max(0, Math.min(last, Math.round(((px - box.x) / Math.max(1, box.w)) * last)));
+  const row = px < 0 ? undefined : data.rows[at];
+  rule.hidden = !row;
+  rule.style.left = `${box.x + (box.w * at) / Math.max(1, last)}px`;
+  rule.dataset.at = row?.name ?? '';
+  marks.forEach((mark, series) => {
+    const value = row?.values[series];
+    mark.lastChild?.replaceWith(`${data.names[series]}${row ? `  ${value === null || value === undefined ? '–' : brief(value)}` : ''}`);
+  });
 }
 
 /** @param {string} name @param {string} paint */
@@ -125,6 +162,7 @@ export function brief(value) {
   if (big >= 1e9) return `${+(value / 1e9).toFixed(1)}G`;
   if (big >= 1e6) return `${+(value / 1e6).toFixed(1)}M`;
   if (big >= 1e4) return `${+(value / 1e3).toFixed(1)}k`;
+  if (big > 0 && big < 1e-3) return `${+(value * 1e6).toPrecision(3)}\u202fµ`;
   return String(+value.toPrecision(3));
 }
 
@@ -142,8 +180,11 @@ function grid(ink, box, top, unit, right) {
       ink.stroke();
     }
     ink.textAlign = right ? 'left' : 'right';
-    ink.fillText(`${brief((top * step) / 4)}${step === 4 && unit ? ` ${unit}` : ''}`, right ? box.x + box.w + 6 : box.x - 6, y);
+    ink.fillText(brief((top * step) / 4), right ? box.x + box.w + 6 : box.x - 6, y);
   }
+  if (!unit) return;
+  ink.textAlign = right ? 'right' : 'left';
+  ink.fillText(unit, right ? box.x + box.w + 58 : 0, 7);
 }
 
 /** The first, middle and last names below. @param {Pen} ink @param {Box} box @param {string[]} names */
@@ -157,10 +198,10 @@ function feet(ink, box, names) {
   }
 }
 
-/** With two units the second has its own scale, on the right. @param {Pen} ink @param {Data} data @param {number} w @param {number} h @param {string[]} units */
+/** With two units the second has its own scale, on the right. @param {Pen} ink @param {Data} data @param {number} w @param {number} h @param {string[]} units @returns {Box} */
 function lines(ink, data, w, h, units) {
   const two = units.length > 1 && data.names.length > 1;
-  const box = { x: 46, y: 12, w: w - 46 - (two ? 62 : 12), h: h - 38 };
+  const box = { x: 52, y: 20, w: w - 52 - (two ? 62 : 12), h: h - 46 };
   const most = (/** @type {number[]} */ of) => ceiling(Math.max(0, ...data.rows.flatMap((row) => of.map((at) => row.values[at] ?? 0))));
   const all = data.names.map((_, at) => at);
   const tops = two ? [units[0] === '%' ? 100 : most([0]), most([1])] : [most(all)];
@@ -169,7 +210,7 @@ function lines(ink, data, w, h, units) {
   feet(ink, box, data.rows.map((row) => row.name));
   for (const at of all) {
     const top = (two ? tops[Math.min(at, 1)] : tops[0]) ?? 1;
-    ink.strokeStyle = hue(at);
+    ink.strokeStyle = tone(at);
     ink.lineWidth = 2;
     ink.lineJoin = 'round';
     ink.beginPath();
@@ -183,29 +224,48 @@ function lines(ink, data, w, h, units) {
       down = false;
     });
     ink.stroke();
+    // A line of one point has no length.
+    const only = data.rows.length === 1 ? data.rows[0]?.values[at] : undefined;
+    if (only !== null && only !== undefined) {
+      ink.beginPath();
+      ink.fillStyle = tone(at);
+      ink.arc(box.x + 4, box.y + box.h - (box.h * only) / top, Math.max(2, 4 - at), 0, 7);
+      ink.fill();
+    }
   }
+  return box;
 }
 
-/** @param {Pen} ink @param {Data} data @param {number} w @param {number} h @param {string[]} units */
+/** Areas one on another; columns where there are too few moments for an area to have a shape. @param {Pen} ink @param {Data} data @param {number} w @param {number} h @param {string[]} units @returns {Box} */
 function areas(ink, data, w, h, units) {
-  const box = { x: 52, y: 12, w: w - 64, h: h - 38 };
+  const box = { x: 58, y: 20, w: w - 70, h: h - 46 };
   const sums = data.rows.map((row) => row.values.reduce((/** @type {number} */ sum, value) => sum + (value ?? 0), 0));
   const top = ceiling(Math.max(0, ...sums));
+  const names = data.rows.map((row) => row.name);
   grid(ink, box, top, units[0] ?? '', false);
-  const step = box.w / Math.max(1, data.rows.length);
-  feet(ink, { ...box, x: box.x + step / 2, w: box.w - step }, data.rows.map((row) => row.name));
+  const few = data.rows.length < 5;
+  const step = box.w / Math.max(1, few ? data.rows.length : data.rows.length - 1);
+  const at = (/** @type {number} */ index) => box.x + (few ? index + 0.5 : index) * step;
+  const tall = (/** @type {number} */ value) => (box.h * value) / top;
+  feet(ink, few ? { ...box, x: box.x + step / 2, w: box.w - step } : box, names);
   const base = data.rows.map(() => 0);
-  data.names.forEach((_, at) => {
-    ink.fillStyle = hue(at);
-    data.rows.forEach((row, index) => {
-      const value = row.values[at] ?? 0;
-      const from = base[index] ?? 0;
-      const y = box.y + box.h - (box.h * (from + value)) / top;
+  data.names.forEach((_, nth) => {
+    ink.fillStyle = tone(nth);
+    const above = data.rows.map((row, index) => (base[index] ?? 0) + Math.max(0, row.values[nth] ?? 0));
+    if (few) {
       const wide = Math.max(1, Math.min(72, step - 2));
-      ink.fillRect(box.x + (index + 0.5) * step - wide / 2, y, wide, (box.h * value) / top);
-      base[index] = from + value;
-    });
+      above.forEach((to, index) => ink.fillRect(at(index) - wide / 2, box.y + box.h - tall(to), wide, tall(to - (base[index] ?? 0))));
+    } else {
+      ink.beginPath();
+      above.forEach((to, index) => ink.lineTo(at(index), box.y + box.h - tall(to)));
+      for (let index = base.length - 1; index >= 0; index--) ink.lineTo(at(index), box.y + box.h - tall(base[index] ?? 0));
+      ink.globalAlpha = 0.75;
+      ink.fill();
+      ink.globalAlpha = 1;
+    }
+    above.forEach((to, index) => { base[index] = to; });
   });
+  return few ? { ...box, x: box.x + step / 2, w: box.w - step } : box;
 }
 
 /** @param {Pen} ink @param {string} text @param {number} w */

@@ -21,7 +21,7 @@ const colourBy = /** @type {HTMLSelectElement} */ (document.getElementById('colo
 const extent = document.createElement('div');
 
 /** From far away to near: a group as one bar, a node as one block, then tiles by their size. */
-const SIZES = /** @type {const} */ ([['group', 0], ['node', 26], ['gpu', 10], ['gpu', 18], ['gpu', 30], ['gpu', 46], ['gpu', 72], ['gpu', 108]]);
+const SIZES = /** @type {const} */ ([['group', 0], ['node', 26], ['gpu', 10], ['gpu', 18], ['gpu', 30], ['gpu', 46], ['gpu', 72], ['gpu', 108], ['gpu', 160]]);
 const PAD = 14;
 const HEAD = 24;
 
@@ -179,8 +179,12 @@ function share(gpu) {
   return gpu ? gpu[7].reduce((sum, piece) => sum + piece[1], 0) : 0;
 }
 
+/** The holder pointed at in the legend, whose slices alone keep their colour; -1 is nobody. */
+let lit = -1;
+
 /** @param {Piece} piece */
 function inkOf(piece) {
+  if (lit >= 0 && piece[0] !== lit) return paint.line;
   if (colourBy.value === 'use') return piece[3] < 0 ? paint.other : heat(piece[3] / Math.max(1, piece[1]));
   return piece[0] < 0 ? paint.other : hues[piece[0] % 10];
 }
@@ -208,29 +212,36 @@ function tile(ink, spot, top) {
     ink.globalAlpha = 1;
     if (piece[3] >= 0) ink.fillRect(x, from, side * Math.min(1, piece[3] / Math.max(1, piece[1])), tall);
     if (side >= 18) { ink.fillStyle = paint.card ?? ''; ink.fillRect(x, from - 0.5, side, 1); }
+    if (side >= 108 && tall >= 18) text(ink, piece[0] < 0 ? 'in use' : survey?.holders[piece[0]] ?? '', x, from + tall - 9, side);
   }
   outline(ink, gpu[4], x, y, side, side);
   if (side >= 72) label(ink, gpu, x, y, side);
   if (at === chosen) ring(ink, x, y, side, side);
 }
 
-/** @param {CanvasRenderingContext2D} ink @param {Tile} gpu @param {number} x @param {number} y @param {number} side */
-function label(ink, gpu, x, y, side) {
-  const text = survey?.classes[gpu[2]] ?? '';
+/** A word within a tile. @param {CanvasRenderingContext2D} ink @param {string} word @param {number} x @param {number} y @param {number} side */
+function text(ink, word, x, y, side) {
   ink.font = '11px system-ui, sans-serif';
-  ink.fillStyle = paint.card ?? '';
-  ink.globalAlpha = 0.82;
-  ink.fillRect(x + 3, y + 3, Math.min(side - 6, ink.measureText(text).width + 8), 15);
-  ink.globalAlpha = 1;
   ink.fillStyle = paint.text ?? '';
   ink.textAlign = 'left';
   ink.save();
   ink.beginPath();
-  ink.rect(x, y, side - 4, side);
+  ink.rect(x, y - 9, side - 4, 18);
   ink.clip();
-  ink.fillText(text, x + 7, y + 11);
+  ink.fillText(word, x + 7, y);
   ink.restore();
   ink.font = '600 12px system-ui, sans-serif';
+}
+
+/** @param {CanvasRenderingContext2D} ink @param {Tile} gpu @param {number} x @param {number} y @param {number} side */
+function label(ink, gpu, x, y, side) {
+  const word = survey?.classes[gpu[2]] ?? '';
+  ink.font = '11px system-ui, sans-serif';
+  ink.fillStyle = paint.card ?? '';
+  ink.globalAlpha = 0.82;
+  ink.fillRect(x + 3, y + 3, Math.min(side - 6, ink.measureText(word).width + 8), 15);
+  ink.globalAlpha = 1;
+  text(ink, word, x, y + 11, side);
 }
 
 /** @param {CanvasRenderingContext2D} ink @param {string} health @param {number} x @param {number} y @param {number} w @param {number} h */
@@ -289,9 +300,25 @@ function keys() {
     ? [['up to half of its share', paint.good], ['up to 85 %', paint.warn], ['nearly all', paint.bad], ['not read', paint.other]]
     : [...survey.holders.map((name, at) => [name, hues[at % 10]]), ['in use', paint.other]];
   const marks = [...entries.slice(0, 24), ['free', paint.idle]].map(([name, tone]) => mark(name ?? '', tone ?? '', ''));
+  if (colourBy.value !== 'use') marks.slice(0, Math.min(24, survey.holders.length)).forEach((item, at) => light(item, at));
   if (survey.gpus.some((gpu) => gpu[4] !== 'fine')) marks.push(mark('out of service', '', paint.bad ?? ''), mark('cordoned', '', paint.warn ?? ''));
   legend.replaceChildren(...marks);
 }
+
+/** Pointing at a holder dims everybody else; a click keeps it so. @param {HTMLElement} item @param {number} holder */
+function light(item, holder) {
+  const show = (/** @type {number} */ who) => { lit = who; redraw(); };
+  item.classList.add('lights');
+  item.classList.toggle('kept', kept === holder);
+  item.addEventListener('mouseenter', () => show(holder));
+  item.addEventListener('mouseleave', () => show(kept));
+  item.addEventListener('click', () => {
+    kept = kept === holder ? -1 : holder;
+    for (const other of legend.children) other.classList.toggle('kept', other === item && kept === holder);
+    show(kept);
+  });
+}
+let kept = -1;
 
 /** @param {string} name @param {string} tone @param {string} edge */
 function mark(name, tone, edge) {

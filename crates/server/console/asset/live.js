@@ -1,7 +1,7 @@
 // @ts-check
 // Keeps a page as it would be were it loaded now: when the journal tells of something of the page's kinds, the page is
 // asked for anew and the parts that changed take the place of the old ones. What pages look like is decided by the server.
-import { localise } from './page.js';
+import { localise, reach } from './page.js';
 import { drawAll } from './chart.js';
 import { parse } from './html.js';
 
@@ -71,6 +71,7 @@ function replace(here, part) {
   const left = [...here.querySelectorAll('.scroll, pre')].map((box) => [box.scrollLeft, box.scrollTop]);
   localise(part);
   here.replaceWith(part);
+  reach(part);
   part.querySelectorAll('details').forEach((details, at) => { details.open = open[at] ?? details.open; });
   part.querySelectorAll('.scroll, pre').forEach((box, at) => box.scrollTo(left[at]?.[0] ?? 0, left[at]?.[1] ?? 0));
   drawAll(part);

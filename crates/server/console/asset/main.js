@@ -1,6 +1,6 @@
 // @ts-check
 // What every page has: moments in the reader's zone, confirmation of what cannot be undone, and the page's own modules.
-import { localise } from './page.js';
+import { localise, reach } from './page.js';
 
 document.addEventListener('submit', (event) => {
   const form = /** @type {HTMLFormElement} */ (event.target);
@@ -15,9 +15,15 @@ document.addEventListener('change', (event) => {
 });
 
 localise(document);
+reach(document);
+window.addEventListener('resize', () => reach(document));
+// On a phone the pages are a row that scrolls: where one is stands in view.
+document.querySelector('nav a[aria-current]')?.scrollIntoView({ inline: 'center', block: 'nearest' });
 if (document.querySelector('main[data-watch]')) await import('./live.js');
 if (document.querySelector('[data-chart]')) (await import('./chart.js')).drawAll(document);
 if (document.querySelector('[data-log]')) await import('./log.js');
 if (document.querySelector('[data-fleet]')) await import('./fleet.js');
 if (document.querySelector('[data-preview]')) await import('./submit.js');
 if (document.querySelector('[data-week]')) await import('./calendar.js');
+// For whoever waits until a page stands as it will.
+document.documentElement.dataset.ready = '';

@@ -21,6 +21,13 @@ export function localise(root) {
   }
 }
 
+/** What is wider than its box can be scrolled by keyboard too. @param {ParentNode} root */
+export function reach(root) {
+  for (const box of root.querySelectorAll('.scroll, .sheet')) {
+    if (box.scrollWidth > box.clientWidth) box.setAttribute('tabindex', '0'); else box.removeAttribute('tabindex');
+  }
+}
+
 /** Says something to a screen reader, once. @param {string} text */
 export function say(text) {
   const said = document.getElementById('said');

@@ -27,6 +27,8 @@ const SHOWN: usize = 100;
 pub(super) struct Asked {
     q: Option<String>,
     until: Option<u64>,
+    /// The events of the page are to be proven, one by one.
+    verify: Option<String>,
 }
 
 struct Row {
@@ -52,6 +54,9 @@ struct Audit {
     head: Option<HeadView>,
     later: bool,
     proves: bool,
+    /// Whether all of the page were proven, and how that is said.
+    verified: Option<(bool, String)>,
+    until: u64,
 }
 
 pub(super) async fn audit(session: Session, Query(asked): Query<Asked>) -> Page {
@@ -84,8 +89,14 @@ pub(super) async fn audit(session: Session, Query(asked): Query<Asked>) -> Page 
         true => session.desk.get("/v1/journal/head").await.ok(),
         false => None,
     };
+    let verified = match proves && asked.verify.is_some() {
+        true => Some(verify(&session, &found).await),
+        false => None,
+    };
     page(&Audit {
-        rows: found.into_iter().map(row).collect(),
+        verified,
+        until,
+        rows: found.into_iter().map(|event| row(&session, event)).collect(),
         earlier: (next > 0).then_some(next),
         looked: format!("events {} to {}", show::count(from), show::count(until)),
         later: asked.until.is_some(),
@@ -97,12 +108,14 @@ pub(super) async fn audit(session: Session, Query(asked): Query<Asked>) -> Page 
     })
 }
 
-fn row(event: &EventView) -> Row {
+fn row(session: &Session, event: &EventView) -> Row {
+    // People by their names; programs by their ids.
+    let by = session.named(&event.by);
     Row {
         seq: event.seq,
         at: show::time(&event.at),
         kind: apart(&event.kind),
-        by: show::name(&event.by),
+        by: show::name(&by),
         what: what(event),
         data: serde_json::to_string_pretty(&event.data)
             .map(|text| log(&text))
@@ -150,6 +163,28 @@ pub(super) async fn proof(session: Session, Path(seq): Path<u64>) -> Page {
         head: view.head,
         frame,
     })
+}
+
+/// Proves events one by one, each against a head signed then. The first that is not proven is told.
+async fn verify(session: &Session, events: &[&EventView]) -> (bool, String) {
+    for event in events {
+        let seq = event.seq;
+        let view = session
+            .desk
+            .get::<ProofView>(&format!("/v1/journal/proofs/{seq}"))
+            .await;
+        let sound = view
+            .map_err(|problem| inert(&problem.detail))
+            .and_then(|view| check(&view));
+        if let Err(why) = sound {
+            return (false, format!("Event {seq} is not proven: {why}."));
+        }
+    }
+    let events = show::things(events.len() as u64, "event");
+    (
+        true,
+        format!("{events} on this page, each led to the signed root and found sound."),
+    )
 }
 
 /// Walks from the event to the head's root and checks the head's signature, with what the answer holds alone.

@@ -25,9 +25,11 @@ use super::html::Html;
 use super::session::Session;
 use super::show;
 use crate::keyring::random;
-use crate::routes::gpu::survey::survey;
+use crate::routes::booking::calendar::free;
 
 const SHOWN: u32 = 1000;
+/// A week, and a day more on both sides: the reader's week begins and ends where they are.
+const DAYS: usize = 9;
 
 #[derive(Deserialize, Default)]
 pub(super) struct Asked {
@@ -57,12 +59,16 @@ struct Calendar {
     classes: Vec<String>,
     /// The week's Monday, and those before and after.
     week: String,
+    week_words: String,
     before: String,
     after: String,
     from_ms: i64,
     until_ms: i64,
-    /// GPUs of the class, where the reader may count them.
-    gpus: Option<usize>,
+    /// How much of the class is free in each hour from the day before the week on, in thousandths.
+    free: String,
+    free_from_ms: i64,
+    /// Day by day, the least and the most that is free in an hour of it.
+    days: Vec<(String, String, String)>,
     windows: Vec<Window>,
     books: bool,
     fields: Fields,
@@ -118,7 +124,6 @@ async fn show_week(session: &Session, asked: Asked, mut fields: Fields, problem:
         .unwrap_or_default();
     let week = monday(asked.week.as_deref());
     let step = |days: i64| week.checked_add(days.days()).unwrap_or(week);
-    // A day more on both sides: the reader's week begins and ends where they are.
     let (since, until) = (midnight_ms(step(-1)), midnight_ms(step(8)));
     let moment = |ms: i64| piece(&tenure_domain::Time(ms).rfc3339());
     let path = format!(
@@ -129,18 +134,27 @@ async fn show_week(session: &Session, asked: Asked, mut fields: Fields, problem:
     );
     let found: List<CalendarWindow> = session.desk.get(&path).await?;
     let currency = session.currency();
-    let seen =
-        survey(&session.console.shared, &session.caller).map_err(|fail| Fault::Problem(fail.problem))?;
-    let of_class = seen.gpus.iter().filter(|gpu| seen.classes[gpu.2] == class);
+    let hours = free(
+        &session.console.shared,
+        &session.caller,
+        &class,
+        tenure_domain::Time(since),
+        (DAYS * 24) as u16,
+    )
+    .map_err(|fail| Fault::Problem(fail.problem))?;
+    let free: Vec<String> = hours.iter().map(u16::to_string).collect();
     let me = ScopeId::User(session.caller.user);
     fields.forget("csrf");
     page(&Calendar {
         week: week.to_string(),
+        week_words: week.strftime("%-d %B %Y").to_string(),
         before: step(-7).to_string(),
         after: step(7).to_string(),
         from_ms: midnight_ms(week),
         until_ms: midnight_ms(step(7)),
-        gpus: seen.fleet.then(|| of_class.count()),
+        days: by_day(step(-1), &hours),
+        free: free.join(" "),
+        free_from_ms: since,
         windows: found.items.iter().map(|it| window(it, &currency)).collect(),
         books: session.tenant().is_some() && session.may(Action::BookingManage, me),
         class_piece: piece(&class),
@@ -150,6 +164,21 @@ async fn show_week(session: &Session, asked: Asked, mut fields: Fields, problem:
         problem,
         frame,
     })
+}
+
+/// What is free on each day of the week, least and most.
+fn by_day(before: Date, hours: &[u16]) -> Vec<(String, String, String)> {
+    let days = hours.chunks(24).enumerate().skip(1).take(7);
+    let day = |(at, hours): (usize, &[u16])| {
+        let day = before.checked_add((at as i64).days()).unwrap_or(before);
+        let share = |free: Option<&u16>| show::permille(u64::from(free.copied().unwrap_or(0)));
+        (
+            day.strftime("%a %-d %b").to_string(),
+            share(hours.iter().min()),
+            share(hours.iter().max()),
+        )
+    };
+    days.map(day).collect()
 }
 
 fn window(it: &CalendarWindow, currency: &str) -> Window {

@@ -51,7 +51,7 @@ struct Device {
     health: Html,
     quarantine: Option<String>,
     may_release: bool,
-    drawn: Html,
+    drawn: [(&'static str, Html); 2],
     slices: Vec<Slice>,
     given: String,
     recent: Vec<(String, String, String)>,
@@ -201,30 +201,43 @@ fn facts(view: &DeviceView, node: Option<&NodeView>) -> Vec<(&'static str, Html)
     facts
 }
 
-/// The device's memory to scale: each slice with its share, and how much of it is in use.
-fn drawn(view: &DeviceView) -> Html {
-    let all = view.gpu.vram_mib.max(1);
-    let wide = |mib: u64| (u128::from(mib) * 10_000 / u128::from(all)).min(10_000) as f64 / 10.0;
+/// The device's compute and memory to scale: each slice with its share, and how much of that is in use.
+fn drawn(view: &DeviceView) -> [(&'static str, Html); 2] {
+    let compute = |slice: &SliceView| {
+        let busy = slice.used.as_ref().and_then(|used| used.busy_permille);
+        (u64::from(slice.compute_permille), u64::from(busy.unwrap_or(0)))
+    };
+    let memory = |slice: &SliceView| {
+        let used = slice.used.as_ref().map_or(0, |used| used.used_vram_mib);
+        (slice.vram_mib, used)
+    };
+    [
+        ("Compute", strip(view, 1000, compute)),
+        ("Memory", strip(view, view.gpu.vram_mib, memory)),
+    ]
+}
+
+/// One measure of a device: of all there is, what each slice was given and uses.
+fn strip(view: &DeviceView, all: u64, of: impl Fn(&SliceView) -> (u64, u64)) -> Html {
+    let wide = |part: u64| (u128::from(part) * 10_000 / u128::from(all.max(1))).min(10_000) as f64 / 10.0;
     let mut out = String::from(
-        "<svg class=\"slices\" viewBox=\"0 0 1000 40\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"of\" width=\"1000\" height=\"40\"/>",
+        "<svg class=\"slices\" viewBox=\"0 0 1000 28\" preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect class=\"of\" width=\"1000\" height=\"28\"/>",
     );
     let mut x = 0.0;
     for (number, slice) in view.slices.iter().enumerate() {
-        let width = wide(slice.vram_mib);
+        let (given, used) = of(slice);
+        let width = wide(given);
+        let used = wide(used).min(width);
         let class = if slice.holder.is_some() {
             format!("h{}", number % 10)
         } else {
             "other".into()
         };
-        let used = slice
-            .used
-            .as_ref()
-            .map_or(0.0, |used| wide(used.used_vram_mib).min(width));
         out.push_str(&format!(
-            "<rect class=\"{class} given\" x=\"{x:.1}\" width=\"{width:.1}\" height=\"40\"/>"
+            "<rect class=\"{class} given\" x=\"{x:.1}\" width=\"{width:.1}\" height=\"28\"/>"
         ));
         out.push_str(&format!(
-            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"26\" width=\"{used:.1}\" height=\"14\"/>"
+            "<rect class=\"{class}\" x=\"{x:.1}\" width=\"{used:.1}\" height=\"28\"/>"
         ));
         x += width;
     }

@@ -13,6 +13,7 @@ use tenure_api::v1::market::{
     AutoOfferView, BidView, BookView, LeaseView, LevelView, OfferView, PriceHourView, PurchaseView,
 };
 use tenure_api::v1::page::Page as List;
+use tenure_domain::market::fill::{idle_milli, own_milli, used_milli};
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
 
@@ -49,6 +50,17 @@ struct Offer {
     until: Html,
     id: String,
     mine: bool,
+    /// What a purchase of all of it for as short as it may be would say.
+    left: String,
+    hours: String,
+}
+
+/// What the reader's tenant has of the class, and how much of it does nothing.
+struct Mine {
+    bar: Html,
+    /// Whole hundredths of a GPU, for the form.
+    idle: String,
+    facts: Vec<(&'static str, String)>,
 }
 
 struct Lease {
@@ -96,6 +108,7 @@ struct Exchange {
     leases: Vec<Lease>,
     bids: Vec<Bid>,
     autos: Vec<Auto>,
+    mine: Option<Mine>,
     trades: bool,
     currency: String,
     problem: Option<Problem>,
@@ -152,6 +165,7 @@ async fn show_exchange(
         leases: leases.iter().map(|it| lease(it, me, &currency, trades)).collect(),
         bids: bids.iter().map(|it| bid(it, &currency)).collect(),
         autos: autos.iter().map(|it| auto(it, &currency)).collect(),
+        mine: me.and_then(|me| mine(session, me, &class)),
         class,
         classes,
         trades,
@@ -167,7 +181,7 @@ fn levels(levels: &[LevelView], currency: &str) -> Vec<Level> {
     let level = |level: &LevelView| Level {
         price: show::money(level.price_micros, currency),
         gpus: show::milli(level.gpu_milli),
-        bar: show::bar(level.gpu_milli, most + most / 50 + 1),
+        bar: show::length(level.gpu_milli, most),
     };
     levels.iter().take(LEVELS).map(level).collect()
 }
@@ -202,7 +216,32 @@ fn offer(offer: &OfferView, currency: &str) -> Offer {
             .map_or_else(|| Html::made("until withdrawn".into()), show::time),
         id: offer.id.to_string(),
         mine: offer.seller.is_some(),
+        left: show::milli(offer.left_milli),
+        hours: show::milli((offer.min_lease_s * 1000).div_ceil(3600)),
     }
+}
+
+/// Own capacity of a class, in use, let, taken and idle; none where the tenant has none.
+fn mine(session: &Session, me: ScopeId, class: &str) -> Option<Mine> {
+    let ScopeId::Tenant(tenant) = me else { return None };
+    let state = session.console.shared.app.controller.view().read();
+    let own = own_milli(&state, tenant, class)?;
+    let (used, idle) = (
+        used_milli(&state, tenant, class),
+        idle_milli(&state, tenant, class),
+    );
+    let sides = state.tree.get(me)?.leased.of(class);
+    Some(Mine {
+        bar: show::length(own.saturating_sub(idle), own),
+        idle: show::milli(idle),
+        facts: vec![
+            ("Own", show::milli(own)),
+            ("In use", show::milli(used)),
+            ("Let to others", show::milli(sides.let_milli)),
+            ("Leased from others", show::milli(sides.taken_milli)),
+            ("Idle now", show::milli(idle)),
+        ],
+    })
 }
 
 fn lease(lease: &LeaseView, me: Option<ScopeId>, currency: &str, trades: bool) -> Lease {
@@ -338,6 +377,32 @@ fn milli(fields: &Fields, name: &str, scale: u64) -> Result<u64, Fault> {
         .filter(|number: &f64| number.is_finite() && *number > 0.0 && *number < 1e9);
     let number = number.ok_or_else(|| wrong(name, "this is not a number such as 2 or 0.5"))?;
     Ok((number * scale as f64).round() as u64)
+}
+
+/// Waits for offers at a price.
+pub(super) async fn bid_for(State(_): State<Arc<Console>>, posted: Posted) -> Page {
+    let Posted { session, fields } = posted;
+    let class = fields.text("class").to_owned();
+    match placed(&session, &fields).await {
+        Ok(()) => Ok(go(&format!("/console/exchange?class={}", piece(&class)))),
+        Err(Fault::SignIn) => Err(Fault::SignIn),
+        Err(Fault::Problem(problem)) => show_exchange(&session, Some(&class), fields, Some(*problem)).await,
+    }
+}
+
+async fn placed(session: &Session, fields: &Fields) -> Result<(), Fault> {
+    let days: u64 = fields.number("wait")?.unwrap_or(1);
+    let expires = crate::controller::now().plus_ms(days.saturating_mul(86_400_000));
+    let ask = json!({
+        "class": fields.text("class"),
+        "gpu_milli": milli(fields, "gpus", 1000)?,
+        "duration_s": milli(fields, "hours", 3600)?,
+        "price_micros": milli(fields, "price", 1_000_000)?,
+        "spot": fields.is_on("spot"),
+        "expires": expires.rfc3339(),
+    });
+    let _: serde_json::Value = session.desk.post("/v1/market/bids", &ask).await?;
+    Ok(())
 }
 
 /// Offers capacity of one's own: once, or whenever it is idle.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 use tenure_api::v1::job::{JobPhase, JobView};
-use tenure_api::v1::limit::{BudgetView, BudgetsView};
+use tenure_api::v1::limit::BudgetsView;
 use tenure_api::v1::page::Page as List;
 use tenure_domain::workload::job::Phase;
 
+use super::budget::{self, Bar};
 use super::fault::{Fault, Page, page};
 use super::frame::Frame;
 use super::html::Html;
@@ -42,12 +43,6 @@ struct Note {
     text: String,
 }
 
-struct Bar {
-    name: Html,
-    bar: Html,
-    figure: String,
-}
-
 #[derive(Template)]
 #[template(path = "home.html")]
 struct Home {
@@ -69,7 +64,7 @@ pub(super) async fn home(session: Session) -> Page {
     let seen = survey(shared, &session.caller).map_err(problem)?;
     let live: List<JobView> = session.desk.get("/v1/jobs?limit=100").await?;
     let currency = session.currency();
-    let budgets = budgets(&session).await;
+    let budgets = budget::of(&session, &session.above()).await;
     let running = live.items.iter().filter(|job| job.phase != JobPhase::Queued);
     let spending: i64 = running
         .filter_map(|job| job.allocation.as_ref())
@@ -87,14 +82,7 @@ pub(super) async fn home(session: Session) -> Page {
             .collect(),
         notes: notes(&session, &seen, &live.items, &budgets).await,
         classes: classes(&seen),
-        budgets: budgets
-            .iter()
-            .flat_map(|view| {
-                view.budgets
-                    .iter()
-                    .map(|budget| budget_bar(budget, &view.currency))
-            })
-            .collect(),
+        budgets: budget::bars(&budgets),
         frame,
     };
     page(&home)
@@ -204,14 +192,12 @@ async fn notes(session: &Session, seen: &Survey, live: &[JobView], budgets: &[Bu
             });
         }
     }
-    let over = budgets.iter().flat_map(|view| &view.budgets).filter(|budget| {
-        share(budget).is_some_and(|(used, of)| used.saturating_mul(10) >= of.saturating_mul(9))
-    });
-    for budget in over {
+    let all = budgets.iter().flat_map(|view| &view.budgets);
+    for budget in all.filter(|budget| budget::is_nearly_gone(budget)) {
         notes.push(Note {
             level: "warn",
-            href: "/console".into(),
-            text: format!("The {} is nearly used up", name_of(budget)),
+            href: "/console/money".into(),
+            text: format!("The {} is nearly used up", budget::name_of(budget)),
         });
     }
     for job in live
@@ -248,64 +234,4 @@ fn classes(seen: &Survey) -> Vec<Bar> {
         figure: format!("{} of {}", show::milli(used), show::count(all / 1000)),
     });
     bars.collect()
-}
-
-/// Budgets above the reader, the nearest first, as far as they may be seen.
-async fn budgets(session: &Session) -> Vec<BudgetsView> {
-    let mut views = Vec::new();
-    for scope in session.above() {
-        let asked = session
-            .desk
-            .get::<BudgetsView>(&format!("/v1/scopes/{scope}/budgets"))
-            .await;
-        views.extend(asked.ok());
-    }
-    views
-}
-
-/// What is gone of a budget and how much there is, in its own unit.
-fn share(view: &BudgetView) -> Option<(u64, u64)> {
-    let budget = &view.budget;
-    let spent = |spent: i64| u64::try_from(spent).unwrap_or(0);
-    if let Some(of) = budget.money_micros {
-        return Some((spent(view.spent_micros.saturating_add(view.held_micros)), of));
-    }
-    if let Some(of) = budget.gpu_seconds {
-        return Some((view.spent_gpu_seconds + view.held_gpu_seconds, of));
-    }
-    budget.frames.map(|of| (view.spent_frames + view.held_frames, of))
-}
-
-fn name_of(view: &BudgetView) -> String {
-    let budget = &view.budget;
-    let what = match (budget.money_micros, budget.gpu_seconds) {
-        (Some(_), _) => "budget",
-        (None, Some(_)) => "GPU time",
-        (None, None) => "frames",
-    };
-    let of = budget.class.as_deref().or(budget.sku.as_deref());
-    let period = format!("{:?}", budget.period).to_lowercase();
-    match of {
-        Some(of) => format!("{period}'s {what} for {}", super::html::inert(of)),
-        None => format!("{period}'s {what}"),
-    }
-}
-
-fn budget_bar(view: &BudgetView, currency: &str) -> Bar {
-    let (used, of) = share(view).unwrap_or((0, 0));
-    let budget = &view.budget;
-    let figure = match (budget.money_micros, budget.gpu_seconds) {
-        (Some(_), _) => format!(
-            "{} of {}",
-            show::money(used as i64, ""),
-            show::money(of as i64, currency)
-        ),
-        (None, Some(_)) => format!("{} of {}", show::gpu_time(used * 1000), show::gpu_time(of * 1000)),
-        (None, None) => format!("{} of {}", show::count(used), show::count(of)),
-    };
-    Bar {
-        name: show::name(&name_of(view)),
-        bar: show::bar(used, of),
-        figure,
-    }
 }

@@ -1,18 +1,23 @@
-//! Money: what a scope spent, over time, by who is below it and by job; how much of it was idle; and its budgets.
+//! Money: what a scope spent, over time, by level, class and kind, and by job; how much of it lay idle; what the month will
+//! come to, its budgets and its invoices, which `invoice` opens down to their intervals.
+
+pub(super) mod invoice;
 
 use std::collections::BTreeMap;
 
 use askama::Template;
 use axum::extract::Query;
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 use serde::Deserialize;
+use tenure_api::v1::analysis::{AnalysisView, ForecastView, NamedGroup};
 use tenure_api::v1::cost::{CostLine, CostView};
+use tenure_api::v1::invoice::InvoiceView;
 use tenure_api::v1::job::JobView;
 use tenure_api::v1::page::Page as List;
 use tenure_domain::tenancy::role::Action;
+use tenure_domain::tenancy::scope::{Level, ScopeId};
 use tenure_domain::time::HOUR_MS;
 
+use super::budget::{self, Bar};
 use super::desk::piece;
 use super::fault::{Page, page};
 use super::frame::Frame;
@@ -20,19 +25,32 @@ use super::html::Html;
 use super::session::Session;
 use super::show;
 
-/// Groups told apart in a drawing; the rest is one.
-const GROUPS: usize = 8;
 const DAY_MS: u64 = 24 * HOUR_MS;
 const LINES: usize = 50;
+const GROUPS: usize = 40;
+const INVOICES: u32 = 12;
 /// Jobs looked at for what they left idle.
 const LOOKED_AT: u32 = 500;
 /// Device time below which nobody cares whether it was idle.
 const WORTH_MS: u64 = 60_000;
 
+/// What money is put together by, as the API and as people say it.
+const BY: &[(&str, &str)] = &[
+    ("tenant", "tenant"),
+    ("subscriber", "subscriber"),
+    ("user", "user"),
+    ("class", "GPU class"),
+    ("kind", "kind"),
+    ("sku", "SKU"),
+    ("isolation", "isolation"),
+    ("name", "job name"),
+];
+
 #[derive(Deserialize)]
 pub(super) struct Asked {
     scope: Option<String>,
     days: Option<String>,
+    by: Option<String>,
 }
 
 struct Line {
@@ -53,6 +71,33 @@ struct Waste {
     cost: String,
 }
 
+/// What one class, kind, … came to.
+struct Group {
+    name: Html,
+    value: String,
+    cost: String,
+    gpu: String,
+    idle: String,
+}
+
+/// What one day came to: what devices worked for, and what they stood idle for.
+struct Day {
+    day: String,
+    worked: String,
+    idle: String,
+    /// Hour by hour: as a share of the dearest hour, and in money.
+    hours: Vec<(u64, String)>,
+}
+
+struct Invoice {
+    id: String,
+    of: Html,
+    since: Html,
+    until: Html,
+    state: Html,
+    total: String,
+}
+
 #[derive(Template)]
 #[template(path = "money.html")]
 struct Money {
@@ -61,13 +106,22 @@ struct Money {
     scope: String,
     scopes: Vec<(String, String)>,
     days: &'static str,
+    by: &'static str,
+    by_words: &'static str,
+    bys: Vec<(&'static str, &'static str)>,
+    currency: String,
     figures: Vec<(&'static str, String, String)>,
-    groups: Vec<Html>,
-    by_day: Vec<(String, Vec<String>)>,
-    by_group: Vec<(Html, String, String)>,
+    course: Vec<Day>,
+    hourly: bool,
+    groups: Vec<Group>,
+    more_groups: usize,
+    budgets: Vec<Bar>,
+    basis: Option<String>,
     lines: Vec<Line>,
     more: usize,
     wastes: Vec<Waste>,
+    invoices: Vec<Invoice>,
+    billed: bool,
 }
 
 pub(super) async fn money(session: Session, Query(asked): Query<Asked>) -> Page {
@@ -78,67 +132,126 @@ pub(super) async fn money(session: Session, Query(asked): Query<Asked>) -> Page 
         Some("90") => ("90", Some(90 * DAY_MS)),
         _ => ("month", None),
     };
-    let mut path = String::from("/v1/costs?");
+    let mut query = String::new();
     if let Some(scope) = asked.scope.as_deref().filter(|scope| !scope.is_empty()) {
-        path.push_str(&format!("scope={}&", piece(scope)));
+        query.push_str(&format!("scope={}&", piece(scope)));
     }
     if let Some(span_ms) = span_ms {
         let since = tenure_domain::Time(crate::controller::now().0 - span_ms as i64);
-        path.push_str(&format!("since={}", piece(&since.rfc3339())));
+        query.push_str(&format!("since={}&", piece(&since.rfc3339())));
     }
-    let view: CostView = session.desk.get(&path).await?;
-    let (groups, by_day, by_group) = spread(&view);
-    let money = |micros: i64| show::money(micros, &view.currency);
+    let costs: CostView = session.desk.get(&format!("/v1/costs?{query}")).await?;
+    let scope = costs.scope;
+    let bys = apart(scope.level());
+    let (by, by_words) = *bys
+        .iter()
+        .find(|(by, _)| asked.by.as_deref() == Some(by))
+        .unwrap_or(&bys[0]);
+    // Three months have more hours than are told one by one.
+    let hourly = days != "90";
+    let step = if hourly { "hour" } else { "day" };
+    let of = format!("/v1/analysis?{query}by=");
+    let times: AnalysisView = session.desk.get(&format!("{of}{step}")).await?;
+    let groups: AnalysisView = session.desk.get(&format!("{of}{by}")).await?;
+    let forecast: Option<ForecastView> = session
+        .desk
+        .get(&format!("/v1/forecast?scope={scope}"))
+        .await
+        .ok();
+    let budgets = budget::of(&session, &[scope]).await;
+    let invoices = session
+        .desk
+        .get::<List<InvoiceView>>(&format!("/v1/invoices?scope={scope}&limit={INVOICES}"))
+        .await;
     page(&Money {
-        path: show::name(if view.path.is_empty() {
+        path: show::name(if costs.path.is_empty() {
             &frame.platform
         } else {
-            &view.path
+            &costs.path
         }),
-        scope: view.scope.to_string(),
+        scope: scope.to_string(),
         scopes: scopes(&session),
         days,
-        figures: vec![
-            (
-                "Spent",
-                money(view.charged_micros),
-                format!(
-                    "{} jobs{}",
-                    show::count(view.lines.len() as u64),
-                    if view.truncated { " and more" } else { "" }
-                ),
-            ),
-            (
-                "Held for what runs",
-                money(view.held_micros),
-                "comes back where it is not used".into(),
-            ),
-            ("GPU time", show::gpu_time(view.gpu_seconds * 1000), mean(&view)),
-        ],
-        groups: groups.iter().map(|group| show::name(group)).collect(),
-        by_day,
-        by_group: by_group
+        by,
+        by_words,
+        bys,
+        figures: figures(&costs, &times, forecast.as_ref()),
+        course: course(&times, hourly),
+        hourly,
+        groups: groups
+            .groups
             .iter()
-            .map(|(group, micros)| (show::name(group), decimal(*micros), money(*micros)))
+            .take(GROUPS)
+            .map(|group| named(group, by, &costs.currency))
             .collect(),
-        more: view.lines.len().saturating_sub(LINES),
-        lines: view
+        more_groups: groups.groups.len().saturating_sub(GROUPS),
+        budgets: budget::bars(&budgets),
+        basis: forecast.map(|forecast| super::html::inert(&forecast.basis)),
+        more: costs.lines.len().saturating_sub(LINES),
+        lines: costs
             .lines
             .iter()
             .take(LINES)
-            .map(|cost| line(cost, &view.currency))
+            .map(|cost| line(cost, &costs.currency))
             .collect(),
-        wastes: wastes(&session, &view).await,
+        wastes: wastes(&session, &costs).await,
+        invoices: invoices
+            .map(|found| found.items.iter().map(invoice_row).collect())
+            .unwrap_or_default(),
+        billed: !matches!(scope, ScopeId::Platform),
+        currency: costs.currency,
         frame,
     })
 }
 
-fn mean(view: &CostView) -> String {
-    let hours = view.gpu_seconds as i64;
-    let each = view.charged_micros.saturating_mul(3600).checked_div(hours);
-    each.map_or("no GPU was used".into(), |each| {
-        format!("{} an hour on average", show::money(each, &view.currency))
-    })
+/// What the money of a level can be put together by: what is below it, and what it was for.
+fn apart(level: Level) -> Vec<(&'static str, &'static str)> {
+    let above = match level {
+        Level::Platform => 0,
+        Level::Tenant => 1,
+        Level::Subscriber => 2,
+        Level::User => 3,
+    };
+    BY[above..].to_vec()
+}
+
+fn figures(
+    costs: &CostView,
+    times: &AnalysisView,
+    forecast: Option<&ForecastView>,
+) -> Vec<(&'static str, String, String)> {
+    let money = |micros: i64| show::money(micros, &costs.currency);
+    let total = &times.total;
+    let waste = match total.busy_ms + total.idle_ms {
+        0 => ("–".to_owned(), "no device was measured".to_owned()),
+        all => (
+            money(total.waste_micros),
+            format!(
+                "devices stood idle {} of their time",
+                show::permille(total.idle_ms.saturating_mul(1000) / all)
+            ),
+        ),
+    };
+    let mut figures = vec![(
+        "Spent",
+        money(total.cost_micros),
+        format!(
+            "{}, {}",
+            show::things(costs.lines.len() as u64, "job") + if costs.truncated { " and more" } else { "" },
+            show::gpu_time(total.gpu_ms)
+        ),
+    )];
+    if let Some(of) = forecast.map(|forecast| &forecast.forecast) {
+        let so_far = format!("{} of it so far", money(of.so_far_micros));
+        figures.push(("This month will come to", money(of.month_micros), so_far));
+    }
+    figures.push((
+        "Held for what runs",
+        money(costs.held_micros),
+        "comes back where it is not used".into(),
+    ));
+    figures.push(("Paid for and idle", waste.0, waste.1));
+    figures
 }
 
 /// An amount for a drawing.
@@ -153,66 +266,79 @@ fn scopes(session: &Session) -> Vec<(String, String)> {
         .collect()
 }
 
-type Spread = (Vec<String>, Vec<(String, Vec<String>)>, Vec<(String, i64)>);
-
-/// Costs by day and by who is right below the scope, the largest first.
-fn spread(view: &CostView) -> Spread {
-    let group = |line: &CostLine| {
-        let below = line
-            .owner_path
-            .strip_prefix(&view.path)
-            .unwrap_or(&line.owner_path);
-        let first = below
-            .trim_start_matches('/')
-            .split('/')
-            .next()
-            .unwrap_or_default();
-        if first.is_empty() {
-            line.owner_path.clone()
-        } else {
-            first.to_owned()
+/// Day by day from the first on which something was spent, with those on which nothing was.
+fn course(times: &AnalysisView, hourly: bool) -> Vec<Day> {
+    let mut days: BTreeMap<i64, (i64, i64, [i64; 24])> = BTreeMap::new();
+    for group in times.groups.iter().map(|group| &group.group) {
+        let Ok(at) = group.group.parse::<jiff::Timestamp>() else {
+            continue;
+        };
+        let hours = at.as_second().div_euclid(3600);
+        let (worked, idle, by_hour) = days.entry(hours.div_euclid(24)).or_insert((0, 0, [0; 24]));
+        *worked += group.cost_micros - group.waste_micros;
+        *idle += group.waste_micros;
+        by_hour[hours.rem_euclid(24) as usize] += group.cost_micros;
+    }
+    let (Some((&first, _)), Some((&last, _))) = (days.first_key_value(), days.last_key_value()) else {
+        return Vec::new();
+    };
+    let most = days.values().flat_map(|(_, _, hours)| hours).max().copied();
+    let most = most.unwrap_or(0).max(1);
+    let day = |at: i64| {
+        let (worked, idle, hours) = days.get(&at).copied().unwrap_or((0, 0, [0; 24]));
+        let shade = |micros: i64| (i128::from(micros.max(0)) * 1000 / i128::from(most)) as u64;
+        let hours = hours
+            .iter()
+            .map(|&micros| (shade(micros), show::money(micros, "")));
+        Day {
+            day: jiff::Timestamp::from_second(at * 86_400).map_or_else(
+                |_| String::new(),
+                |at| {
+                    at.to_zoned(jiff::tz::TimeZone::UTC)
+                        .strftime("%-d %b")
+                        .to_string()
+                },
+            ),
+            worked: decimal(worked),
+            idle: decimal(idle),
+            hours: if hourly { hours.collect() } else { Vec::new() },
         }
     };
-    let mut totals: BTreeMap<String, i64> = BTreeMap::new();
-    let mut days: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
-    for line in &view.lines {
-        let who = group(line);
-        *totals.entry(who.clone()).or_default() += line.charged_micros;
-        *days.entry(day(line, view)).or_default().entry(who).or_default() += line.charged_micros;
-    }
-    let mut order: Vec<(String, i64)> = totals.into_iter().filter(|(_, micros)| *micros != 0).collect();
-    order.sort_by_key(|(_, micros)| std::cmp::Reverse(*micros));
-    let mut groups: Vec<String> = order.iter().take(GROUPS).map(|(who, _)| who.clone()).collect();
-    let others = order.len() > GROUPS;
-    let rows = days.into_iter().map(|(day, costs)| {
-        let mut row: Vec<String> = groups
-            .iter()
-            .map(|who| decimal(costs.get(who).copied().unwrap_or(0)))
-            .collect();
-        if others {
-            let rest = costs
-                .iter()
-                .filter(|(who, _)| !groups.contains(who))
-                .map(|(_, micros)| micros)
-                .sum();
-            row.push(decimal(rest));
-        }
-        (day, row)
-    });
-    let rows = rows.collect();
-    if others {
-        groups.push("others".into());
-    }
-    (groups, rows, order)
+    (first..=last).map(day).collect()
 }
 
-/// The day a job ended; that of the span's end where it runs.
-fn day(line: &CostLine, view: &CostView) -> String {
-    let at = line.ended.unwrap_or(view.until).0.0;
-    Timestamp::from_millisecond(at).map_or_else(
-        |_| String::new(),
-        |at| at.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d").to_string(),
-    )
+fn named(group: &NamedGroup, by: &str, currency: &str) -> Group {
+    let of = &group.group;
+    let name = match (&group.path, of.group.as_str(), by) {
+        (Some(path), ..) => show::name(path),
+        (None, "", "class") => Html::made("no GPU".into()),
+        (None, "", "sku") => Html::made("no SKU".into()),
+        (None, "", "subscriber") => Html::made("under no subscriber".into()),
+        (None, "", _) => Html::made("none".into()),
+        (None, text, "kind") => show::name(&show::words(text)),
+        (None, text, _) => show::name(text),
+    };
+    Group {
+        name,
+        value: decimal(of.cost_micros),
+        cost: show::money(of.cost_micros, currency),
+        gpu: show::gpu_time(of.gpu_ms),
+        idle: match of.busy_ms + of.idle_ms {
+            0 => "–".into(),
+            _ => show::money(of.waste_micros, currency),
+        },
+    }
+}
+
+fn invoice_row(view: &InvoiceView) -> Invoice {
+    Invoice {
+        id: view.id.clone().unwrap_or_default(),
+        of: show::name(&view.path),
+        since: show::time(&view.since),
+        until: show::time(&view.until),
+        state: show::pill(view.state.as_str()),
+        total: show::money(view.total_micros, &view.currency),
+    }
 }
 
 fn line(cost: &CostLine, currency: &str) -> Line {

@@ -135,6 +135,13 @@ impl Session {
         }
     }
 
+    /// Whose an id is, by names; as it stands where it is nobody's, or no longer.
+    pub fn named(&self, id: &str) -> String {
+        let state = self.console.shared.app.controller.view().read();
+        let there = id.parse().ok().filter(|&scope| state.tree.get(scope).is_some());
+        there.map_or_else(|| id.to_owned(), |scope| state.tree.title(scope))
+    }
+
     /// What money is counted in here.
     pub fn currency(&self) -> String {
         self.console

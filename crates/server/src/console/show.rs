@@ -141,6 +141,15 @@ pub(super) fn pill(word: &str) -> Html {
     ))
 }
 
+/// A length beside others, of which the longest is whole: more of it is nothing to worry about.
+pub(super) fn length(part: u64, longest: u64) -> Html {
+    let permille = (u128::from(part) * 1000)
+        .checked_div(u128::from(longest))
+        .unwrap_or(0)
+        .min(1000);
+    drawn(permille, "fine")
+}
+
 /// How much of something is used. The figures stand beside it in words.
 pub(super) fn bar(used: u64, limit: u64) -> Html {
     let permille = (u128::from(used) * 1000)
@@ -152,6 +161,10 @@ pub(super) fn bar(used: u64, limit: u64) -> Html {
         850..1000 => "high",
         _ => "fine",
     };
+    drawn(permille, level)
+}
+
+fn drawn(permille: u128, level: &str) -> Html {
     Html::made(format!(
         "<svg class=\"bar {level}\" viewBox=\"0 0 1000 8\" preserveAspectRatio=\"none\" aria-hidden=\"true\">\
          <rect class=\"of\" width=\"1000\" height=\"8\"/><rect class=\"on\" width=\"{permille}\" height=\"8\"/></svg>"

@@ -4,6 +4,7 @@ use reqwest::header::{HeaderMap, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::json;
+use tenure_server::controller::now;
 
 use crate::world::World;
 
@@ -289,6 +290,8 @@ async fn what_others_wrote_is_text_and_pages_hold_no_script() {
         .id();
     let browser = Browser::sign_in(&world, &world.owner).await;
     let job = format!("/console/jobs/{job}");
+    let draft = format!("/console/money/invoices/draft?scope={tenant}&what=usage&class=%3Cscript%3E");
+    let place = format!("/console/admin/{tenant}?kind=%3Cscript%3E");
     let pages = [
         "/console",
         "/console/fleet",
@@ -306,6 +309,10 @@ async fn what_others_wrote_is_text_and_pages_hold_no_script() {
         "/console/jobs/nothing",
         "/console/jobs?show=%3Cscript%3E&cursor=%00",
         "/console/audit?q=%22%3E%3Cscript%3E",
+        "/console/money?by=name&days=7",
+        "/console/money?by=%3Cscript%3E&days=%3Cscript%3E",
+        &draft,
+        &place,
     ];
     for path in pages {
         let (status, headers, page) = browser.get(path).await;
@@ -336,5 +343,42 @@ async fn what_others_wrote_is_text_and_pages_hold_no_script() {
             .2
             .contains("&lt;script&gt;alert(1)&lt;/script&gt;")
     );
+    world.end().await;
+}
+
+/// What is free of the class by the calendar of who has this key, hour by hour from the day before the week on.
+async fn free(world: &World, key: &str) -> (Vec<u16>, String) {
+    let browser = Browser::sign_in(world, key).await;
+    let (status, _, page) = browser.get("/console/calendar?class=H100").await;
+    assert_eq!(status, StatusCode::OK);
+    let at = page.find("data-free=\"").expect("what is free") + 11;
+    let text = &page[at..at + page[at..].find('"').unwrap()];
+    let hours = text.split_whitespace().map(|hour| hour.parse().unwrap());
+    (hours.collect(), page)
+}
+
+#[tokio::test]
+async fn the_calendar_shades_what_is_taken_and_does_not_say_by_whom() {
+    let world = World::new().await;
+    let acme = world.tenant("acme").await;
+    let (_, ada) = world.user(&acme, "ada", Some("member")).await;
+    let globex = world.tenant("globex").await;
+    let (_, gus) = world.user(&globex, "gus", Some("member")).await;
+    world.gpu("g1").await;
+    world.gpu("g2").await;
+    let before = free(&world, &gus).await.0;
+    assert_eq!(before, vec![1000; 9 * 24], "nothing is booked");
+    let wall = |hours: u64| now().plus_ms(hours * 3_600_000).rfc3339()[..13].to_owned() + ":00";
+    let booking = json!({
+        "name": "nobody-else-knows", "class": "H100", "size": { "unit": "gpus", "count": 1 },
+        "zone": "UTC", "start": wall(2), "end": wall(4),
+    });
+    let made = world.post(&ada, "/v1/bookings", booking).await;
+    assert_eq!(made.status, 201, "{made:?}");
+    let (after, page) = free(&world, &gus).await;
+    let half = after.iter().filter(|&&hour| hour == 500).count();
+    assert_eq!(half, 2, "{after:?}");
+    assert!(after.iter().all(|&hour| hour == 500 || hour == 1000), "{after:?}");
+    assert!(!page.contains("nobody-else-knows") && !page.contains("acme"));
     world.end().await;
 }

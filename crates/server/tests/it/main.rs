@@ -6,6 +6,7 @@ mod authorization;
 mod bad_input;
 mod booking;
 mod console;
+mod ended;
 mod error_page;
 mod etag;
 mod event;

@@ -21,7 +21,7 @@ use tenure_domain::workload::spec::Isolation;
 use tenure_domain::{Actor, Event, Wish};
 use tenure_engine::stream::stream;
 use tenure_engine::{Engine, EngineError, Seen, Stream};
-use tenure_journal::{Journal, Location, LogStore, Options, SigningKey};
+use tenure_journal::{Batch, HistoryRow, Journal, Location, LogStore, Options, SigningKey};
 use tenure_server::controller::{Controller, WriterOptions, now, recover};
 use tenure_server::http::{App, HttpOptions, serve};
 use tenure_server::keyring::{Keyring, random};
@@ -222,12 +222,33 @@ impl World {
     }
 
     pub async fn on(options: HttpOptions, engine: Arc<dyn Engine>) -> World {
+        World::begun(options, engine, std::iter::empty()).await
+    }
+
+    /// A platform that is new, with a past: what is in its history already.
+    pub async fn after(past: impl Iterator<Item = HistoryRow>) -> World {
+        World::begun(generous(), Arc::new(NoEngine), past).await
+    }
+
+    async fn begun(
+        options: HttpOptions,
+        engine: Arc<dyn Engine>,
+        past: impl Iterator<Item = HistoryRow>,
+    ) -> World {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
         let location = Location::Sqlite(dir.path().to_owned());
-        let journal = Journal::open_leader(&location, "test", Options::default())
+        let mut journal = Journal::open_leader(&location, "test", Options::default())
             .await
             .unwrap();
+        let mut past = past.peekable();
+        while past.peek().is_some() {
+            let batch = Batch {
+                history: past.by_ref().take(5_000).collect(),
+                ..Batch::default()
+            };
+            journal.append(batch).await.unwrap();
+        }
         let recovered = recover(&journal).await.unwrap();
         let view = Arc::new(View::new(recovered.state, recovered.seq));
         let controller = Controller::following(view, tenure_journal::JournalReader::clone(&journal));

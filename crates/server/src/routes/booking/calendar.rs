@@ -12,8 +12,12 @@ use tenure_api::v1::booking::{CalendarQuery, CalendarWindow, FeedQuery};
 use tenure_api::v1::page::Page;
 use tenure_api::v1::time::Moment;
 use tenure_domain::Time;
+use tenure_domain::booking::plan::rooms;
 use tenure_domain::booking::record::{Booking, Window};
+use tenure_domain::booking::shelf::Room;
 use tenure_domain::id::BookingId;
+use tenure_domain::tenancy::scope::ScopeId;
+use tenure_domain::time::HOUR_MS;
 
 use super::{found, scopes, window_view};
 use crate::auth::Caller;
@@ -93,6 +97,36 @@ pub(crate) async fn calendar(
     Ok(Json(turn.page(views, |view| {
         format!("{}/{}/{}", view.window.start.0.0, view.booking, view.window.of)
     })))
+}
+
+/// How much of a class the caller could book of what there is, hour by hour, in thousandths: what a refused booking would
+/// tell as well. Nothing where the fleet has none of it. For drawings of a week.
+pub(crate) fn free(
+    shared: &Shared,
+    caller: &Caller,
+    class: &str,
+    from: Time,
+    hours: u16,
+) -> Answer<Vec<u16>> {
+    let state = shared.app.controller.view().read();
+    caller.may_look(&state)?;
+    let rooms = rooms(&state, ScopeId::User(caller.user), class, None);
+    let shelf = state.bookings.shelf();
+    let there = |room: &Room| u64::from(room.gpus.get(class).copied().unwrap_or(0));
+    let all: u64 = rooms.iter().map(there).sum();
+    if all == 0 {
+        return Ok(Vec::new());
+    }
+    let hour = |at: u16| {
+        let start = from.plus_ms(u64::from(at) * HOUR_MS);
+        let left = |room: &Room| {
+            let booked = shelf.booked(class, room.node, start, start.plus_ms(HOUR_MS));
+            there(room).saturating_sub(booked)
+        };
+        let left: u64 = rooms.iter().map(left).sum();
+        (left * 1000 / all) as u16
+    };
+    Ok((0..hours).map(hour).collect())
 }
 
 /// Windows as an iCalendar feed (RFC 5545), one event each, in UTC. Calendars, which know names and passwords only, send
