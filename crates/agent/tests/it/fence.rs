@@ -25,7 +25,7 @@ pub fn python() -> String {
 }
 
 /// Processes with this word among their arguments, and the user of each.
-fn processes(word: &str) -> Vec<(i32, u32)> {
+pub fn processes(word: &str) -> Vec<(i32, u32)> {
     use std::os::unix::fs::MetadataExt;
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
