@@ -4,6 +4,7 @@ mod bill;
 mod booking;
 mod market;
 pub mod session;
+mod webhook;
 
 use std::time::Duration;
 

@@ -31,3 +31,4 @@ pub mod share;
 pub mod task;
 pub mod time;
 pub mod volume;
+pub mod webhook;

@@ -25,3 +25,4 @@ mod session;
 mod throttle;
 pub mod up;
 pub mod view;
+mod webhook;

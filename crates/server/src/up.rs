@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::{self, Controller, WriterOptions};
-use crate::http::{App, HttpOptions, OidcOptions};
+use crate::http::{App, HttpOptions, OidcOptions, WebhookOptions};
 use crate::keyring::{Keyring, KeyringError};
 use crate::reading::Readings;
 use crate::reconcile::{Enrolment, Reconciler};
@@ -52,6 +52,8 @@ pub struct UpOptions {
     pub rate_per_tenant: u32,
     /// Listens beyond loopback without TLS.
     pub allow_remote_plaintext: bool,
+    /// Hosts that webhooks may be sent to though their addresses are not public, with a port or without.
+    pub private_webhooks: Vec<String>,
     /// Prints nothing but errors on the terminal.
     pub quiet: bool,
 }
@@ -122,16 +124,16 @@ pub async fn up(options: UpOptions) -> Result<(), UpError> {
         readings: Arc::default(),
         stop,
     };
-    let serving = house.serve(listener, tls, &journal).await?;
+    let mut serving = house.serve(listener, tls, &journal).await?;
     let led = match journal {
-        Opened::Leading(journal) => house.lead(*journal, &serving, interrupted).await,
+        Opened::Leading(journal) => house.lead(*journal, &mut serving, interrupted).await,
         Opened::Following(reader) => match house.follow_until_lead(&reader).await? {
-            Some(journal) => house.lead(journal, &serving, interrupted).await,
+            Some(journal) => house.lead(journal, &mut serving, interrupted).await,
             None => Ok(()),
         },
     };
     house.stop.cancel();
-    let _ = serving.task.await;
+    serving.ended().await;
     if led.is_ok() && !house.options.quiet {
         eprintln!("stopped; everything acknowledged is in the journal");
     }
@@ -210,7 +212,15 @@ struct House {
 struct Serving {
     url: String,
     keys: PlatformKeys,
-    task: tokio::task::JoinHandle<()>,
+    task: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Serving {
+    async fn ended(&mut self) {
+        if let Some(task) = self.task.take() {
+            let _ = task.await;
+        }
+    }
 }
 
 impl House {
@@ -236,6 +246,10 @@ impl House {
                 rate_per_tenant: options.rate_per_tenant,
                 burst_per_tenant: options.rate_per_tenant.saturating_mul(2),
                 oidc: oidc(options),
+                webhooks: WebhookOptions {
+                    private: options.private_webhooks.clone(),
+                    ..WebhookOptions::default()
+                },
                 ..HttpOptions::default()
             },
         };
@@ -247,7 +261,7 @@ impl House {
         Ok(Serving {
             url: format!("{scheme}://{address}"),
             keys,
-            task,
+            task: Some(task),
         })
     }
 
@@ -277,7 +291,7 @@ impl House {
     async fn lead(
         &self,
         journal: Journal,
-        serving: &Serving,
+        serving: &mut Serving,
         interrupted: tokio::sync::watch::Receiver<bool>,
     ) -> Result<(), UpError> {
         let (options, controller) = (&self.options, &self.controller);
@@ -337,6 +351,10 @@ impl House {
         self.stop.cancel();
         if let Some(agent) = agent {
             agent.stop(*interrupted.borrow()).await;
+        }
+        if ended.is_none() {
+            // What it still has to write down goes through the controller.
+            serving.ended().await;
         }
         reconciling.abort();
         reading.abort();

@@ -27,4 +27,5 @@ mod session;
 mod task;
 mod throttle;
 mod volume;
+mod webhook;
 mod world;
