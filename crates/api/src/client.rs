@@ -5,6 +5,7 @@ mod booking;
 mod log;
 mod market;
 pub mod session;
+mod webhook;
 
 use std::time::Duration;
 

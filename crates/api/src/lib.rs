@@ -10,6 +10,7 @@ pub mod channel;
 pub mod client;
 pub mod ical;
 pub mod problem;
+pub mod public;
 pub mod seal;
 pub mod secret_text;
 pub mod token;

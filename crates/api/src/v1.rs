@@ -32,3 +32,4 @@ pub mod share;
 pub mod task;
 pub mod time;
 pub mod volume;
+pub mod webhook;

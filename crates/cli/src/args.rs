@@ -10,7 +10,7 @@ use crate::refusal::Failure;
 use crate::{
     apply, attach, audit, book, budget, cluster, completion, cost, doctor, event, exec, fit, gpu, invoice,
     job, journal, keeping, login, logs, market, node, policy, port, price, quota, resize, role, rule, run,
-    scope, secret, service, share, sku, task, top, up, volume, whoami,
+    scope, secret, service, share, sku, task, top, up, volume, webhook, whoami,
 };
 
 /// Run work on shared GPUs: submit, watch, and see what it costs
@@ -119,6 +119,9 @@ pub enum Command {
     /// Space in which jobs keep files between runs
     #[command(subcommand)]
     Volume(volume::Command),
+    /// Receivers outside that are told what happens
+    #[command(subcommand)]
+    Webhook(webhook::Command),
     /// Capacity held for windows in time
     #[command(subcommand)]
     Book(book::Command),
@@ -197,6 +200,7 @@ impl Command {
             Command::Rules(command) => command.run(context).await,
             Command::Secret(command) => command.run(context).await,
             Command::Volume(command) => command.run(context).await,
+            Command::Webhook(command) => command.run(context).await,
             Command::Book(command) => command.run(context).await,
             Command::Cluster(command) => command.run(context).await,
             Command::Market(command) => command.run(context).await,

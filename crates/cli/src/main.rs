@@ -64,6 +64,7 @@ mod top;
 mod units;
 mod up;
 mod volume;
+mod webhook;
 mod whoami;
 mod workload;
 

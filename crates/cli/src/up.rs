@@ -51,6 +51,9 @@ pub struct Args {
     /// Serve other machines without encryption
     #[arg(long)]
     allow_remote_plaintext: bool,
+    /// Let webhooks be sent to this host though its address is not public; may be given again
+    #[arg(long = "private-webhook", value_name = "HOST[:PORT]")]
+    private_webhooks: Vec<String>,
     /// Log as JSON
     #[arg(long)]
     log_json: bool,
@@ -104,6 +107,7 @@ async fn serve(context: &Context, args: Args, data_dir: PathBuf) -> Result<(), F
         lease_term_s: args.lease_term,
         rate_per_tenant: args.rate,
         allow_remote_plaintext: args.allow_remote_plaintext,
+        private_webhooks: args.private_webhooks,
         quiet: context.out.quiet,
     };
     up(options).await.map_err(|error: UpError| match &error {
@@ -137,6 +141,7 @@ async fn serve(context: &Context, args: Args, data_dir: PathBuf) -> Result<(), F
         args.lease_term,
         args.rate,
         args.allow_remote_plaintext,
+        args.private_webhooks,
     );
     Err(Failure::Local(format!(
         "this build has no server to start in {}",

@@ -12,7 +12,7 @@ use crate::booking::zone::{Wall, Zone};
 use crate::event::RefusedAccess;
 use crate::id::{
     AllocationId, BidId, BookingId, GpuId, InvoiceId, JobId, KeyId, LeaseId, NodeId, OfferId, SecretId,
-    SessionId, TenantId, UserId, VolumeId,
+    SessionId, TenantId, UserId, VolumeId, WebhookId,
 };
 use crate::ledger::adjust::AdjustmentKind;
 use crate::ledger::book::Book;
@@ -173,6 +173,38 @@ pub enum Wish {
     NoteVolumeErased {
         node: NodeId,
         volume: VolumeId,
+    },
+    /// URL and key were put into the erasable store under `secret` before. `after` is where the journal stood then.
+    CreateWebhook {
+        scope: ScopeId,
+        name: String,
+        origin: String,
+        kinds: BTreeSet<String>,
+        secret: SecretId,
+        after: u64,
+    },
+    /// What lies under `old` lies under `secret` with another key.
+    RotateWebhook {
+        webhook: WebhookId,
+        old: SecretId,
+        secret: SecretId,
+    },
+    PauseWebhook {
+        webhook: WebhookId,
+    },
+    /// Goes on where it stopped; or after a later event, and what is before that is not told.
+    ResumeWebhook {
+        webhook: WebhookId,
+        after: Option<u64>,
+    },
+    RemoveWebhook {
+        webhook: WebhookId,
+    },
+    /// The receiver of the webhook as it was at `revision` takes nothing.
+    FailWebhook {
+        webhook: WebhookId,
+        revision: u64,
+        why: String,
     },
     CountRefusals {
         counts: Vec<RefusedAccess>,

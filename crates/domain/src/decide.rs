@@ -188,6 +188,24 @@ fn decided(case: &mut Case<'_>) -> Result<Vec<Event>, Refusal> {
         Wish::RemoveVolume { volume } => case.remove_volume(*volume),
         Wish::NoteVolumeErased { node, volume } => case.note_volume_erased(*node, *volume),
 
+        Wish::CreateWebhook {
+            scope,
+            name,
+            origin,
+            kinds,
+            secret,
+            after,
+        } => case.create_webhook(*scope, name, origin, kinds, *secret, *after),
+        Wish::RotateWebhook { webhook, old, secret } => case.rotate_webhook(*webhook, *old, *secret),
+        Wish::PauseWebhook { webhook } => case.pause_webhook(*webhook),
+        Wish::ResumeWebhook { webhook, after } => case.resume_webhook(*webhook, *after),
+        Wish::RemoveWebhook { webhook } => case.remove_webhook(*webhook),
+        Wish::FailWebhook {
+            webhook,
+            revision,
+            why,
+        } => case.fail_webhook(*webhook, *revision, why),
+
         Wish::CreateJoinToken {
             digest,
             expires,

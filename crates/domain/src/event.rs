@@ -18,7 +18,7 @@ use crate::booking::terms::Terms;
 use crate::booking::zone::Wall;
 use crate::id::{
     AllocationId, BidId, BookingId, GpuId, InvoiceId, JobId, JoinTokenId, KeyId, LeaseId, NodeId, OfferId,
-    SecretId, SessionId, TenantId, UserId, VolumeId,
+    SecretId, SessionId, TenantId, UserId, VolumeId, WebhookId,
 };
 use crate::ledger::account::Posting;
 use crate::ledger::adjust::Adjustment;
@@ -48,6 +48,7 @@ use crate::tenancy::role::Role;
 use crate::tenancy::rule::Rules;
 use crate::tenancy::scope::{Identity, ScopeId, UserFacts};
 use crate::tenancy::share::Share;
+use crate::tenancy::webhook::Webhook;
 use crate::time::Time;
 use crate::workload::derive::Derivation;
 use crate::workload::job::{Admission, Outcome, PauseReason, StopReason};
@@ -640,6 +641,40 @@ pub enum Event {
         owner: UserId,
         user: UserId,
         end: SessionEnd,
+    },
+
+    /// Its URL and key are in the erasable store, never here.
+    WebhookCreated {
+        webhook: Box<Webhook>,
+    },
+    /// It has another key, in another place of the store.
+    WebhookRotated {
+        webhook: WebhookId,
+        scope: ScopeId,
+        old: SecretId,
+        secret: SecretId,
+    },
+    WebhookPaused {
+        webhook: WebhookId,
+        scope: ScopeId,
+    },
+    /// It is told what happened since, or what happened after an event that was asked for.
+    WebhookResumed {
+        webhook: WebhookId,
+        scope: ScopeId,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<u64>,
+    },
+    /// Its receiver took nothing for too long, or wants nothing more; it is told nothing until somebody resumes it.
+    WebhookFailed {
+        webhook: WebhookId,
+        scope: ScopeId,
+        why: String,
+    },
+    WebhookRemoved {
+        webhook: WebhookId,
+        scope: ScopeId,
+        secret: SecretId,
     },
 }
 

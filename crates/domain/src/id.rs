@@ -137,6 +137,8 @@ id! {
     InvoiceId "inv_" "an invoice";
     /// A credit, a refund or a correction.
     AdjustmentId "adj_" "an adjustment";
+    /// A receiver outside that is told what happens.
+    WebhookId "whk_" "a webhook";
 }
 
 /// The block of fresh ids that came with a command, handed out in order.

@@ -28,6 +28,7 @@ use crate::tenancy::key::{Digest, Keys};
 use crate::tenancy::scope::{Scope, ScopeId};
 use crate::tenancy::share::Share;
 use crate::tenancy::tree::Tree;
+use crate::tenancy::webhook::Webhooks;
 use crate::time::Time;
 use crate::workload::job::{DoneJob, Job, Phase};
 use crate::workload::learnt::Learnt;
@@ -48,6 +49,8 @@ pub struct State {
     pub secrets: BTreeMap<(ScopeId, String), SecretId>,
     #[serde(default)]
     pub volumes: Volumes,
+    #[serde(default, skip_serializing_if = "Webhooks::is_empty")]
+    pub webhooks: Webhooks,
     pub prices: Prices,
     /// What each level asks of the one below.
     #[serde(default, skip_serializing_if = "Books::is_empty")]

@@ -17,3 +17,4 @@ pub mod scope;
 pub mod share;
 pub mod trade;
 pub mod tree;
+pub mod webhook;

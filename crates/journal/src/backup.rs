@@ -1,7 +1,7 @@
 //! Backup: a consistent copy into one SQLite file, from either database, while a writer goes on.
 //!
-//! The chain is verified as it is copied, so a backup that succeeded is a sound one. Secrets are left
-//! out. The copying itself also serves `restore`, which goes the other way.
+//! The chain is verified as it is copied, so a backup that succeeded is a sound one. Secrets and marks
+//! are left out. The copying itself also serves `restore`, which goes the other way.
 
 use std::path::Path;
 

@@ -84,6 +84,7 @@ impl Journal {
             .map_err(|error| not_writable(location, error))?;
         let platform = prepare(&mut conn, location, &options).await?;
         let epoch = take_lead(&mut conn, holder, options.term_ms).await?;
+        schema::complete(&mut conn).await?;
         // Read after the epoch was raised: nothing an earlier leader began can still be added.
         let chain = load_chain(&mut conn).await?;
         let reader = JournalReader::new(source, platform);

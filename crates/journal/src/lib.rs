@@ -1,7 +1,7 @@
 //! The journal: append-only, hash-chained, covered by a Merkle tree, on SQLite and on PostgreSQL.
 //!
 //! Here: appending behind a leader's fence, reading and following, snapshots, history tables, outcomes
-//! of idempotent requests, secrets (a mutable table outside the chain), signed heads, proofs, verifying,
+//! of idempotent requests, secrets and marks (mutable tables outside the chain), signed heads, proofs, verifying,
 //! backup and restore; and beside all that, kept logs (`log`). Absent on purpose: what an event means (they are opaque JSON text), deciding, the
 //! clock of the platform, keys and encryption of secrets. Called by the server's controller (the only
 //! writer), by followers, by the `tenure` command for verify, backup and restore, and by `sim`.
@@ -22,6 +22,7 @@ mod line;
 mod location;
 mod lock;
 mod log;
+mod mark;
 mod merkle;
 mod proof;
 mod reader;

@@ -46,16 +46,34 @@ CREATE TABLE secret (id {text} PRIMARY KEY, scope {text} NOT NULL, bytes {blob} 
 CREATE INDEX secret_scope ON secret (scope);
 ";
 
+/// Journals from before marks have no such table, and get it from whoever leads next.
+const MARKS: &str = "CREATE TABLE mark (id {text} PRIMARY KEY, body {text} NOT NULL)";
+
 pub(crate) async fn exists(conn: &mut Conn) -> Result<bool, JournalError> {
+    has(conn, "meta").await
+}
+
+/// Adds what came after the first layout; only whoever leads may.
+pub(crate) async fn complete(conn: &mut Conn) -> Result<(), JournalError> {
+    if !has(conn, "mark").await? {
+        let sql = conn.dialect().sql(MARKS);
+        conn.script(&sql)
+            .await
+            .map_err(|error| JournalError::storage("creating tables", error))?;
+    }
+    Ok(())
+}
+
+async fn has(conn: &mut Conn, table: &str) -> Result<bool, JournalError> {
     let sql = match conn.dialect() {
-        Dialect::Sqlite => "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'meta'",
+        Dialect::Sqlite => "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = $1",
         Dialect::Postgres => {
             "SELECT count(*) FROM information_schema.tables \
-             WHERE table_schema = current_schema() AND table_name = 'meta'"
+             WHERE table_schema = current_schema() AND table_name = $1"
         }
     };
     let row = conn
-        .row(sql, args![])
+        .row(sql, args![table])
         .await
         .map_err(|error| JournalError::storage("looking for tables", error))?;
     Ok(row.is_some_and(|row| row.int(0).is_ok_and(|count| count > 0)))

@@ -20,6 +20,7 @@ use tenure_domain::tenancy::authorize::authorize;
 use tenure_domain::tenancy::key::{Digest, Key};
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
+use tenure_domain::tenancy::webhook::Webhook;
 use tenure_domain::{Actor, Refusal, State, Wish};
 
 use crate::controller::{Accepted, Controller, now};
@@ -53,6 +54,20 @@ impl Caller {
             None,
             now(),
         )
+    }
+
+    /// Whoever a webhook belongs to, as far as the key it was made with allowed.
+    pub fn owner_of(webhook: &Webhook) -> Caller {
+        Caller {
+            actor: Actor::User {
+                user: webhook.owner,
+                key: None,
+                allow: webhook.allow.clone(),
+            },
+            user: webhook.owner,
+            key: KeyId(0),
+            request_id: String::new(),
+        }
     }
 
     pub async fn submit(&self, controller: &Controller, wish: Wish) -> Answer<Accepted> {

@@ -36,8 +36,10 @@ use crate::routes::event::Streams;
 use crate::service::Services;
 use crate::session::Ports;
 use crate::throttle::Throttle;
+use crate::webhook::Webhooks;
 
 pub use crate::auth::oidc::OidcOptions;
+pub use crate::webhook::WebhookOptions;
 pub(crate) use finish::Notes;
 pub use serve::{Peer, serve};
 pub use tls::tls_config;
@@ -69,6 +71,7 @@ pub struct HttpOptions {
     pub body_limit_bytes: usize,
     pub max_connections: usize,
     pub oidc: Option<OidcOptions>,
+    pub webhooks: WebhookOptions,
 }
 
 impl Default for HttpOptions {
@@ -79,6 +82,7 @@ impl Default for HttpOptions {
             body_limit_bytes: 1 << 20,
             max_connections: 10_000,
             oidc: None,
+            webhooks: WebhookOptions::default(),
         }
     }
 }
@@ -94,6 +98,7 @@ pub(crate) struct Shared {
     pub streams: Streams,
     pub ports: Ports,
     pub services: Arc<Services>,
+    pub webhooks: Arc<Webhooks>,
     /// Ends streams that would go on for ever.
     pub stop: CancellationToken,
     /// The document as it is served.
@@ -104,7 +109,7 @@ pub(crate) struct Shared {
 pub(crate) fn router(
     app: App,
     audit: Arc<Audit>,
-    services: Arc<Services>,
+    (services, webhooks): (Arc<Services>, Arc<Webhooks>),
     stop: CancellationToken,
     tls: bool,
 ) -> Router {
@@ -120,6 +125,7 @@ pub(crate) fn router(
         streams: Streams::default(),
         ports: Ports::default(),
         services,
+        webhooks,
         stop,
         document: serde_json::to_string(&document).expect("the document encodes"),
         app,

@@ -26,3 +26,4 @@ mod session;
 mod throttle;
 pub mod up;
 pub mod view;
+mod webhook;

@@ -51,6 +51,27 @@ pub struct Metrics {
     requests: Mutex<BTreeMap<String, Operation>>,
     problems: Mutex<BTreeMap<String, u64>>,
     tenants: Mutex<BTreeMap<String, Fate>>,
+    pub(crate) webhooks: Tries,
+}
+
+/// What was sent, by whether it was taken.
+#[derive(Default)]
+pub(crate) struct Tries {
+    taken: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Tries {
+    pub fn count(&self, taken: bool) {
+        let count = if taken { &self.taken } else { &self.failed };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn write(&self, page: &mut Page) {
+        for (result, count) in [("taken", &self.taken), ("failed", &self.failed)] {
+            page.put(&[("result", result)], count.load(Ordering::Relaxed));
+        }
+    }
 }
 
 /// One operation's requests.
@@ -79,6 +100,7 @@ impl Default for Metrics {
             requests: Mutex::default(),
             problems: Mutex::default(),
             tenants: Mutex::default(),
+            webhooks: Tries::default(),
         }
     }
 }
@@ -227,6 +249,11 @@ impl Metrics {
         for (code, count) in lock(&self.problems).iter() {
             page.put(&[("code", code)], count);
         }
+        page.counter(
+            "tenure_webhook_requests",
+            "Requests to webhooks' receivers, by whether they took what was sent.",
+        );
+        self.webhooks.write(page);
     }
 
     /// What became of the jobs of those tenants that are `seen`.

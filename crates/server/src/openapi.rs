@@ -33,6 +33,7 @@ const BEARER: &str = "bearer";
         (name = "node", description = "Nodes and their devices"),
         (name = "secret", description = "Secrets by name"),
         (name = "volume", description = "Space in which jobs keep files between runs"),
+        (name = "webhook", description = "Receivers outside that are told what happens"),
         (name = "booking", description = "Capacity held for windows in time"),
         (name = "market", description = "The exchange: idle capacity offered, bought and leased"),
         (name = "metric", description = "Figures for scrapers"),

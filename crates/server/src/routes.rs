@@ -27,6 +27,7 @@ pub mod secret;
 pub mod service;
 pub mod share;
 pub mod volume;
+pub mod webhook;
 
 use std::sync::Arc;
 
@@ -76,6 +77,12 @@ pub(crate) fn routes() -> (Router<Arc<Shared>>, OpenApi) {
         .routes(routes!(volume::volumes, volume::create_volume))
         .routes(routes!(volume::volume, volume::remove_volume))
         .routes(routes!(volume::grow_volume))
+        .routes(routes!(webhook::webhooks, webhook::create_webhook))
+        .routes(routes!(webhook::webhook, webhook::remove_webhook))
+        .routes(routes!(webhook::pause_webhook))
+        .routes(routes!(webhook::resume_webhook))
+        .routes(routes!(webhook::rotate_webhook))
+        .routes(routes!(webhook::ping_webhook))
         .routes(routes!(booking::bookings, booking::make_booking))
         .routes(routes!(booking::quote_booking))
         .routes(routes!(booking::booking))

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::controller::{self, Controller, WriterOptions};
-use crate::http::{App, HttpOptions, OidcOptions};
+use crate::http::{App, HttpOptions, OidcOptions, WebhookOptions};
 use crate::keyring::{Keyring, KeyringError};
 use crate::log::{Collector, CollectorOptions};
 use crate::reading::Readings;
@@ -53,6 +53,8 @@ pub struct UpOptions {
     pub rate_per_tenant: u32,
     /// Listens beyond loopback without TLS.
     pub allow_remote_plaintext: bool,
+    /// Hosts that webhooks may be sent to though their addresses are not public, with a port or without.
+    pub private_webhooks: Vec<String>,
     /// Prints nothing but errors on the terminal.
     pub quiet: bool,
 }
@@ -125,16 +127,16 @@ pub async fn up(options: UpOptions) -> Result<(), UpError> {
         readings: Arc::default(),
         stop,
     };
-    let serving = house.serve(listener, tls, &journal).await?;
+    let mut serving = house.serve(listener, tls, &journal).await?;
     let led = match journal {
-        Opened::Leading(journal) => house.lead(*journal, &serving, interrupted).await,
+        Opened::Leading(journal) => house.lead(*journal, &mut serving, interrupted).await,
         Opened::Following(reader) => match house.follow_until_lead(&reader).await? {
-            Some(journal) => house.lead(journal, &serving, interrupted).await,
+            Some(journal) => house.lead(journal, &mut serving, interrupted).await,
             None => Ok(()),
         },
     };
     house.stop.cancel();
-    let _ = serving.task.await;
+    serving.ended().await;
     if led.is_ok() && !house.options.quiet {
         eprintln!("stopped; everything acknowledged is in the journal");
     }
@@ -214,7 +216,15 @@ struct House {
 struct Serving {
     url: String,
     keys: PlatformKeys,
-    task: tokio::task::JoinHandle<()>,
+    task: Option<tokio::task::JoinHandle<()>>,
+}
+
+impl Serving {
+    async fn ended(&mut self) {
+        if let Some(task) = self.task.take() {
+            let _ = task.await;
+        }
+    }
 }
 
 impl House {
@@ -241,6 +251,10 @@ impl House {
                 rate_per_tenant: options.rate_per_tenant,
                 burst_per_tenant: options.rate_per_tenant.saturating_mul(2),
                 oidc: oidc(options),
+                webhooks: WebhookOptions {
+                    private: options.private_webhooks.clone(),
+                    ..WebhookOptions::default()
+                },
                 ..HttpOptions::default()
             },
         };
@@ -252,7 +266,7 @@ impl House {
         Ok(Serving {
             url: format!("{scheme}://{address}"),
             keys,
-            task,
+            task: Some(task),
         })
     }
 
@@ -282,7 +296,7 @@ impl House {
     async fn lead(
         &self,
         journal: Journal,
-        serving: &Serving,
+        serving: &mut Serving,
         interrupted: tokio::sync::watch::Receiver<bool>,
     ) -> Result<(), UpError> {
         let (options, controller) = (&self.options, &self.controller);
@@ -349,6 +363,10 @@ impl House {
         self.stop.cancel();
         if let Some(agent) = agent {
             agent.stop(*interrupted.borrow()).await;
+        }
+        if ended.is_none() {
+            // What it still has to write down goes through the controller.
+            serving.ended().await;
         }
         reconciling.abort();
         reading.abort();

@@ -1,50 +1,19 @@
-//! Which addresses are public, and names asked for public addresses alone.
+//! Names asked for public addresses alone.
 //!
 //! The agent stands in the host's network and asks what tenants name and strangers lead to: it must not be made to
 //! knock where those could not. The look is at the very addresses that are then connected to, so a name that means
 //! one thing now and another a moment later gains nothing. Who may be elsewhere is settled in `registry`.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use reqwest::Url;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use tenure_api::public::is_public;
 
 /// Why a name was not asked.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} has no public address")]
 pub struct NotPublic(pub String);
-
-/// Whether an address can belong to anybody out there: none of this machine's, its neighbours', a carrier's or a
-/// group's, and none set apart for other ends.
-pub fn is_public(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => is_public_v4(address),
-        IpAddr::V6(address) => is_public_v6(address),
-    }
-}
-
-fn is_public_v4(address: Ipv4Addr) -> bool {
-    let apart = match address.octets() {
-        [0 | 10 | 127, ..] => true,
-        [100, second, ..] => second & 0xc0 == 64,
-        [169, 254, ..] | [192, 168, ..] | [192, 0, 0, _] => true,
-        [172, second, ..] => second & 0xf0 == 16,
-        [198, second, ..] => second & 0xfe == 18,
-        [first, ..] => first >= 224,
-    };
-    !apart
-}
-
-fn is_public_v6(address: Ipv6Addr) -> bool {
-    let [a, b, c, d, e, f, ..] = address.segments();
-    // The older kind by another name: as such, and through a translator.
-    if [a, b, c, d, e] == [0; 5] && f == 0xffff || [a, b, c, d, e, f] == [0x64, 0xff9b, 0, 0, 0, 0] {
-        let [.., w, x, y, z] = address.octets();
-        return is_public_v4(Ipv4Addr::new(w, x, y, z));
-    }
-    // 2000::/3 alone is given out; in it 2001::/23 is set apart and 2002::/16 holds the older kind again.
-    a & 0xe000 == 0x2000 && !(a == 0x2001 && b < 0x0200) && a != 0x2002 && !(a == 0x2001 && b == 0x0db8)
-}
 
 /// Names, as far as they mean public addresses.
 pub struct Public {
@@ -87,61 +56,6 @@ impl Resolve for Public {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_not_out_there_is_not_public() {
-        for text in [
-            "0.0.0.0",
-            "10.1.2.3",
-            "100.64.0.1",
-            "100.127.255.255",
-            "127.0.0.1",
-            "127.9.9.9",
-            "169.254.169.254",
-            "172.16.0.1",
-            "172.31.255.255",
-            "192.0.0.8",
-            "192.168.1.1",
-            "198.18.0.1",
-            "198.19.255.255",
-            "224.0.0.1",
-            "240.0.0.1",
-            "255.255.255.255",
-            "::",
-            "::1",
-            "::127.0.0.1",
-            "::ffff:127.0.0.1",
-            "::ffff:10.0.0.1",
-            "64:ff9b::169.254.169.254",
-            "64:ff9b:1::1",
-            "fe80::1",
-            "fc00::1",
-            "fd00:ec2::254",
-            "ff02::1",
-            "2001::1",
-            "2001:db8::1",
-            "2002:7f00:1::1",
-        ] {
-            assert!(!is_public(text.parse().unwrap()), "{text}");
-        }
-        for text in [
-            "1.1.1.1",
-            "100.63.255.255",
-            "100.128.0.1",
-            "172.15.0.1",
-            "172.32.0.1",
-            "192.0.1.1",
-            "198.17.0.1",
-            "198.20.0.1",
-            "223.255.255.255",
-            "::ffff:1.1.1.1",
-            "64:ff9b::8.8.8.8",
-            "2001:4860:4860::8888",
-            "2606:4700::1111",
-        ] {
-            assert!(is_public(text.parse().unwrap()), "{text}");
-        }
-    }
 
     #[tokio::test]
     async fn a_name_of_this_machine_has_no_public_address() {

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, LOCATION, RETRY_AFTER};
 use reqwest::{Response, StatusCode, Url};
+use tenure_api::public::is_public;
 
-use super::public::{NotPublic, Public, is_public};
+use super::public::{NotPublic, Public};
 use super::{ImageConfig, ImageError};
 
 const REDIRECTS_MAX: u32 = 5;

@@ -9,3 +9,4 @@ mod server;
 mod stub;
 mod tenure;
 mod terminal;
+mod webhook;

@@ -44,7 +44,13 @@ impl Event {
             | Event::BidEnded { scope, .. }
             | Event::LeaseRecalled { scope, .. }
             | Event::LeaseVacating { scope, .. }
-            | Event::LeaseEnded { scope, .. } => Subject::Scope(*scope),
+            | Event::LeaseEnded { scope, .. }
+            | Event::WebhookRotated { scope, .. }
+            | Event::WebhookPaused { scope, .. }
+            | Event::WebhookResumed { scope, .. }
+            | Event::WebhookFailed { scope, .. }
+            | Event::WebhookRemoved { scope, .. } => Subject::Scope(*scope),
+            Event::WebhookCreated { webhook } => Subject::Scope(webhook.scope),
             Event::OfferMade { offer } => Subject::Scope(ScopeId::Tenant(offer.seller)),
             Event::OfferRenewed { seller, .. }
             | Event::OfferWithdrawn { seller, .. }
@@ -102,23 +108,34 @@ impl Event {
             _ => Subject::Platform,
         }
     }
+}
 
-    /// The variant's name, by which streams are filtered.
-    pub fn kind(&self) -> &'static str {
-        macro_rules! names { ($($name:ident)*) => { match self { $(Event::$name { .. } => stringify!($name),)* } } }
-        names! {
-            PlatformFounded ScopeCreated ScopeSuspended ScopeResumed ScopeMoved ScopeClosed IdentitySet RoleGranted RoleRevoked
-            KeyCreated KeyRevoked QuotaSet ShareSet LogKeepingSet BudgetsSet BudgetAlerted PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet BookSet Adjusted InvoiceIssued InvoicePaid
-            VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
-            SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned NodeLabelled
-            NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted TaskSubmitted PiecesReturned ServiceScaled ReplicaFailed ServiceUsed JobPromised PromiseWithdrawn JobAdmitted JobPlaced JobStarting JobRunning JobStopping MemberStarting MemberRunning MemberEnded JobResized JobRepriced JobSaved
-            JobPausing JobPaused JobWanted JobResuming JobKept
-            BookingTermsSet BookingMade BookingChanged BookingRenewed BookingEnded
-            WindowClearing WindowOpened WindowDown WindowRestored WindowMoved WindowExtended WindowClosed
-            MarketTermsSet OfferMade OfferRenewed OfferWithdrawn AutoOfferSet AutoOfferRemoved BidPlaced BidEnded
-            LeaseBegan LeaseRecalled LeaseVacating LeaseEnded GpuCheckAsked GpuChecked
-            UsageMetered JobRequeued JobEnded SessionOpened SessionEnded ConductNoted AnomalyFound
+macro_rules! names {
+    ($($name:ident)*) => {
+        /// The names of all variants.
+        pub const KINDS: &'static [&'static str] = &[$(stringify!($name),)*];
+
+        /// The variant's name, by which streams are filtered.
+        pub fn kind(&self) -> &'static str {
+            match self { $(Event::$name { .. } => stringify!($name),)* }
         }
+    };
+}
+
+impl Event {
+    names! {
+        PlatformFounded ScopeCreated ScopeSuspended ScopeResumed ScopeMoved ScopeClosed IdentitySet RoleGranted RoleRevoked
+        KeyCreated KeyRevoked QuotaSet ShareSet LogKeepingSet BudgetsSet BudgetAlerted PolicySet RulesSet SecretStored SecretErased AccessRefused PricesSet BookSet Adjusted InvoiceIssued InvoicePaid
+        VolumeCreated VolumeBound VolumeGrown VolumeRemoved VolumeErased
+        SkuDefined SkuRemoved JoinTokenCreated NodeJoined NodeInventoried NodeLost NodeReturned NodeCordoned NodeUncordoned NodeLabelled
+        NodeKeyAdded NodeKeyRevoked NodeRemoved DeviceScrubbed GpuQuarantined GpuReleased JobSubmitted TaskSubmitted PiecesReturned ServiceScaled ReplicaFailed ServiceUsed JobPromised PromiseWithdrawn JobAdmitted JobPlaced JobStarting JobRunning JobStopping MemberStarting MemberRunning MemberEnded JobResized JobRepriced JobSaved
+        JobPausing JobPaused JobWanted JobResuming JobKept
+        BookingTermsSet BookingMade BookingChanged BookingRenewed BookingEnded
+        WindowClearing WindowOpened WindowDown WindowRestored WindowMoved WindowExtended WindowClosed
+        MarketTermsSet OfferMade OfferRenewed OfferWithdrawn AutoOfferSet AutoOfferRemoved BidPlaced BidEnded
+        LeaseBegan LeaseRecalled LeaseVacating LeaseEnded GpuCheckAsked GpuChecked
+        UsageMetered JobRequeued JobEnded SessionOpened SessionEnded ConductNoted AnomalyFound
+        WebhookCreated WebhookRotated WebhookPaused WebhookResumed WebhookFailed WebhookRemoved
     }
 }
 

@@ -7,6 +7,7 @@ mod probe;
 mod scope;
 mod settle;
 mod task;
+mod webhook;
 
 use std::sync::Arc;
 
@@ -413,6 +414,13 @@ impl State {
             Event::SessionEnded { session, .. } => {
                 self.sessions.remove(session);
             }
+
+            Event::WebhookCreated { .. }
+            | Event::WebhookRotated { .. }
+            | Event::WebhookPaused { .. }
+            | Event::WebhookResumed { .. }
+            | Event::WebhookFailed { .. }
+            | Event::WebhookRemoved { .. } => self.fold_webhook(at, event),
         }
         None
     }

@@ -5,6 +5,7 @@ mod keeping;
 mod limit;
 mod secret;
 mod share;
+mod webhook;
 
 use super::authorize::effective;
 use super::role::{Action, Role, permitted};
@@ -282,7 +283,7 @@ impl Case<'_> {
         scopes.into_iter().flat_map(|scope| self.state.volumes.of(scope))
     }
 
-    /// Closes a scope and everything below it, children first; its secrets and volumes are erased with it.
+    /// Closes a scope and everything below it, children first; its secrets, volumes and webhooks go with it.
     pub(crate) fn close(&self, scope: ScopeId) -> Result<Vec<Event>, Refusal> {
         self.manage(scope)?;
         self.keep_an_owner(scope)?;
@@ -310,7 +311,8 @@ impl Case<'_> {
             volume: volume.id,
             scope: volume.scope,
         });
-        let mut events: Vec<Event> = erased.chain(removed).collect();
+        let unhooked = self.webhooks_closing(&closing);
+        let mut events: Vec<Event> = erased.chain(removed).chain(unhooked).collect();
         events.extend(closing.into_iter().map(|scope| Event::ScopeClosed { scope }));
         Ok(events)
     }

@@ -76,6 +76,8 @@ words! {
         JournalRead "journal_read",
         /// Figures of what is used and by whom, for scrapers.
         MetricRead "metric_read",
+        /// Has what happens told to receivers outside.
+        WebhookManage "webhook_manage",
     }
 }
 

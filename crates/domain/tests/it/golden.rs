@@ -649,6 +649,7 @@ fn everything() -> Vec<Event> {
     all.extend(crate::market::life());
     all.extend(billed());
     all.extend(alerted());
+    all.extend(hooked());
     // Of some events one of each shape: of one node and of a gang, with a workload and without.
     let mut first: BTreeMap<(&str, bool), Event> = BTreeMap::new();
     for event in all {
@@ -848,6 +849,52 @@ fn alerted() -> Vec<Event> {
     house.world.root(set).expect("a budget");
     let events = house.metered(60, 6).into_iter();
     events.filter(|event| event.kind() == "BudgetAlerted").collect()
+}
+
+/// A webhook of a limited key, whose receiver is gone once.
+fn hooked() -> Vec<Event> {
+    let mut world = World::new();
+    let acme = world.tenant("acme");
+    let limited = Actor::User {
+        user: world.root,
+        key: None,
+        allow: Some([Action::WebhookManage, Action::EventRead].into()),
+    };
+    let wish = Wish::CreateWebhook {
+        scope: acme,
+        name: "chat".into(),
+        origin: "https://hooks.example.com".into(),
+        kinds: ["JobEnded".to_owned()].into(),
+        secret: SecretId(4243),
+        after: 7,
+    };
+    let mut events = world.act(limited, wish).expect("made");
+    let Event::WebhookCreated { webhook } = &events[0] else {
+        panic!("no webhook")
+    };
+    let webhook = webhook.id;
+    let failed = Wish::FailWebhook {
+        webhook,
+        revision: 1,
+        why: "it answered 410 Gone".into(),
+    };
+    events.extend(world.system(failed).expect("failed"));
+    for wish in [
+        Wish::ResumeWebhook {
+            webhook,
+            after: Some(9),
+        },
+        Wish::PauseWebhook { webhook },
+        Wish::RotateWebhook {
+            webhook,
+            old: SecretId(4243),
+            secret: SecretId(4244),
+        },
+        Wish::RemoveWebhook { webhook },
+    ] {
+        events.extend(world.root(wish).expect("done"));
+    }
+    events
 }
 
 #[test]

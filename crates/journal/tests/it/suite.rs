@@ -14,6 +14,7 @@ both!(
     history_pages_by_scope,
     keys_are_found_and_never_doubled,
     secrets_come_and_go,
+    marks_are_kept_together_and_outlive_their_leader,
     a_batch_without_events_keeps_its_rows,
     reopening_goes_on_where_it_ended,
     a_dropped_append_leaves_the_journal_sound,
@@ -273,6 +274,24 @@ async fn secrets_come_and_go(place: Place) {
     }
     assert_eq!(journal.erase_secrets("ten_a").await.unwrap(), 1);
     assert_eq!(journal.get_secret("s3").await.unwrap(), Some(b"three".to_vec()));
+}
+
+async fn marks_are_kept_together_and_outlive_their_leader(place: Place) {
+    let mark = |id: &str, body: &str| (id.to_owned(), body.to_owned());
+    let journal = place.open().await;
+    let head = journal.head();
+    let both = [mark("whk_a", "1"), mark("whk_b", "1")];
+    journal.keep_marks(&both, &[]).await.unwrap();
+    journal
+        .keep_marks(&[mark("whk_b", "2")], &["whk_a".to_owned()])
+        .await
+        .unwrap();
+    assert_eq!(journal.head(), head, "a mark is no event");
+    journal.close().await.unwrap();
+    let journal = place.open().await;
+    assert_eq!(journal.marks().await.unwrap(), [mark("whk_b", "2")]);
+    assert_eq!(journal.mark("whk_b").await.unwrap().as_deref(), Some("2"));
+    assert_eq!(journal.mark("whk_a").await.unwrap(), None);
 }
 
 fn on_disk(dir: &std::path::Path, bytes: &[u8]) -> bool {

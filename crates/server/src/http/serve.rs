@@ -22,6 +22,7 @@ use tower::ServiceExt;
 use super::App;
 use crate::audit::Audit;
 use crate::service::Services;
+use crate::webhook::Webhooks;
 
 const HEADERS: Duration = Duration::from_secs(10);
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -51,8 +52,20 @@ pub async fn serve(
         app.readings.clone(),
     ));
     let serving = tokio::spawn(services.clone().run(stop.clone()));
+    let webhooks = Arc::new(Webhooks::new(
+        controller.clone(),
+        app.keyring.clone(),
+        app.options.webhooks.clone(),
+    ));
+    let telling = tokio::spawn(webhooks.clone().run(stop.clone()));
     let slots = Arc::new(Semaphore::new(app.options.max_connections));
-    let router = super::router(app, audit.clone(), services, stop.clone(), tls.is_some());
+    let router = super::router(
+        app,
+        audit.clone(),
+        (services, webhooks),
+        stop.clone(),
+        tls.is_some(),
+    );
     let acceptor = tls.map(TlsAcceptor::from);
     let graceful = GracefulShutdown::new();
     loop {
@@ -85,6 +98,7 @@ pub async fn serve(
     }
     let _ = counting.await;
     let _ = serving.await;
+    let _ = telling.await;
     audit.flush(&controller).await;
 }
 

@@ -5,6 +5,7 @@ mod price;
 mod sight;
 mod streams;
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +26,13 @@ use tenure_journal::{JournalError, Line};
 use tokio::time::Instant;
 
 use crate::auth::Caller;
+use crate::controller::Controller;
 use crate::http::Shared;
 use crate::http::fail::{Answer, Fail};
 use crate::http::query::Query;
 use crate::openapi::ReadProblems;
-use sight::Sight;
 
+pub(crate) use sight::Sight;
 pub(crate) use streams::{Seat, Streams};
 
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -180,15 +182,28 @@ impl Tail {
         {
             return Some(());
         }
-        if self.sight.sees(&self.shared, &event).await? {
-            let event = match event.subject() {
-                Subject::Job(job) => price::only(event, self.sight.prices(&self.shared, job).await?),
-                _ => event,
-            };
+        if let Some(event) = shown(&self.shared.app.controller, &mut self.sight, &event).await? {
             self.ready.push_back(write(&line, &event));
         }
         Some(())
     }
+}
+
+/// An event as it is shown to whoever has this sight, if it is; none of both where history could not be asked.
+pub(crate) async fn shown<'a>(
+    controller: &Controller,
+    sight: &mut Sight,
+    event: &'a Event,
+) -> Option<Option<Cow<'a, Event>>> {
+    if !sight.sees(controller, event).await? {
+        return Some(None);
+    }
+    Some(Some(match event.subject() {
+        Subject::Job(job) if price::has_any(event) => {
+            Cow::Owned(price::only(event.clone(), sight.prices(controller, job).await?))
+        }
+        _ => Cow::Borrowed(event),
+    }))
 }
 
 /// The journal may be a moment ahead of the view on which rights are asked.
@@ -211,7 +226,7 @@ fn write(line: &Line, event: &Event) -> Bytes {
 }
 
 /// The event's fields, without digests of what authenticates.
-fn data(event: &Event) -> serde_json::Value {
+pub(crate) fn data(event: &Event) -> serde_json::Value {
     let mut value = serde_json::to_value(event).unwrap_or_default();
     let mut fields = value
         .get_mut(event.kind())

@@ -28,7 +28,7 @@ use tenure_domain::{Code, Event, Refusal, State as Platform, Wish};
 use super::past;
 use super::scope::id_in;
 use crate::auth::Caller;
-use crate::controller::{Accepted, now};
+use crate::controller::{Accepted, Controller, now};
 use crate::http::Shared;
 use crate::http::body::{JsonBody, NoBody};
 use crate::http::fail::{Answer, Fail};
@@ -87,7 +87,11 @@ pub(super) async fn find(shared: &Shared, caller: &Caller, id: JobId, action: Ac
 
 /// A job that ended, and the path it stood at. A task stands where its job does.
 pub(super) async fn ended(shared: &Shared, id: JobId) -> Answer<Option<(DoneJob, String)>> {
-    let reader = shared.app.controller.reader();
+    ended_job(&shared.app.controller, id).await
+}
+
+pub(super) async fn ended_job(controller: &Controller, id: JobId) -> Answer<Option<(DoneJob, String)>> {
+    let reader = controller.reader();
     let read = |body: &str| serde_json::from_str::<DoneJob>(body).map_err(|error| Fail::internal(&error));
     if let Some(row) = reader.history_get("job", &id.to_string()).await? {
         return Ok(Some((read(&row.body)?, row.scope)));
@@ -97,7 +101,7 @@ pub(super) async fn ended(shared: &Shared, id: JobId) -> Answer<Option<(DoneJob,
     };
     let job = read(&row.body)?;
     let live = {
-        let state = shared.app.controller.view().read();
+        let state = controller.view().read();
         let of = job.spec.task.as_ref().and_then(|task| state.jobs.get(&task.of));
         of.map(|of| state.tree.path(ScopeId::User(of.owner)))
     };

@@ -137,7 +137,7 @@ pub(crate) async fn erase_secret(
 }
 
 /// An id like the controller's own, of this moment; which of its millisecond is left to chance.
-fn fresh_id() -> SecretId {
+pub(super) fn fresh_id() -> SecretId {
     let moment = u64::try_from(now().0).unwrap_or(0) << 22;
     SecretId(moment | u64::from(u32::from_le_bytes(random()) >> 10))
 }
@@ -145,13 +145,16 @@ fn fresh_id() -> SecretId {
 /// Erases the values that a durable command has forgotten.
 pub(super) async fn erase_values(shared: &Arc<Shared>, accepted: &Accepted) {
     for event in &accepted.events {
-        if let Event::SecretErased { secret, .. } = **event {
-            erase(shared, secret).await;
+        match **event {
+            Event::SecretErased { secret, .. }
+            | Event::WebhookRotated { old: secret, .. }
+            | Event::WebhookRemoved { secret, .. } => erase(shared, secret).await,
+            _ => {}
         }
     }
 }
 
-async fn erase(shared: &Arc<Shared>, secret: SecretId) {
+pub(super) async fn erase(shared: &Arc<Shared>, secret: SecretId) {
     let Some(journal) = shared.app.controller.journal() else {
         return;
     };

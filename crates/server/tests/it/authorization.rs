@@ -11,7 +11,7 @@ use tenure_domain::schedule::fleet::{GpuFacts, Inventory};
 use tenure_domain::workload::spec::Isolation;
 use tenure_server::controller::now;
 
-use crate::world::{Reply, World, spec};
+use crate::world::{Reply, World, generous, spec};
 
 const ROLES: [&str; 7] = [
     "owner",
@@ -53,6 +53,7 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
         "invoice_manage",
         "journal_read",
         "metric_read",
+        "webhook_manage",
     ];
     let list: &[&str] = match role {
         "owner" => &all,
@@ -79,6 +80,7 @@ fn rights(role: &str) -> BTreeSet<&'static str> {
             "node_read",
             "node_manage",
             "metric_read",
+            "webhook_manage",
         ],
         "member" => &[
             "scope_read",
@@ -128,6 +130,8 @@ enum Noun {
     Volume,
     /// Of the scope that stands so to the caller.
     Booking,
+    /// Of the scope that stands so to the caller.
+    Webhook,
 }
 
 /// What an operation needs.
@@ -147,7 +151,7 @@ enum Need {
 
 fn table() -> BTreeMap<&'static str, Need> {
     use Need::{Above, AnyKey, At, Nothing, Platform};
-    use Noun::{Booking, Job, Key, Scope, User, Volume};
+    use Noun::{Booking, Job, Key, Scope, User, Volume, Webhook};
     [
         ("healthz", Nothing),
         ("readyz", Nothing),
@@ -199,6 +203,14 @@ fn table() -> BTreeMap<&'static str, Need> {
         ("volume", At(Volume, "scope_read")),
         ("grow_volume", At(Volume, "volume_manage")),
         ("remove_volume", At(Volume, "volume_manage")),
+        ("webhooks", At(Scope, "webhook_manage")),
+        ("create_webhook", At(Scope, "webhook_manage")),
+        ("webhook", At(Webhook, "webhook_manage")),
+        ("pause_webhook", At(Webhook, "webhook_manage")),
+        ("resume_webhook", At(Webhook, "webhook_manage")),
+        ("rotate_webhook", At(Webhook, "webhook_manage")),
+        ("ping_webhook", At(Webhook, "webhook_manage")),
+        ("remove_webhook", At(Webhook, "webhook_manage")),
         ("bookings", At(Scope, "job_read")),
         ("calendar", At(Scope, "job_read")),
         ("calendar_feed", At(Scope, "job_read")),
@@ -336,7 +348,10 @@ fn expected(operation: &str, need: Need, role: &str, relation: Relation) -> Expe
         return Expect::Unauthenticated;
     }
     let holds = |right: &str| rights(role).contains(right);
-    let is_self = |noun: Noun| !matches!(noun, Noun::Scope | Noun::Volume | Noun::Booking) && relation == Own;
+    let is_self = |noun: Noun| {
+        let of_a_scope = matches!(noun, Noun::Scope | Noun::Volume | Noun::Booking | Noun::Webhook);
+        !of_a_scope && relation == Own
+    };
     let reached = matches!(relation, Own | Child) && role != "none";
     match need {
         Need::Nothing | Need::AnyKey => Expect::Allowed,
@@ -523,12 +538,19 @@ struct Stage<'a> {
     count: std::cell::Cell<u32>,
     /// When the last booking begins.
     begins: std::cell::RefCell<String>,
+    /// Webhooks that were made.
+    hooked: std::cell::RefCell<Vec<String>>,
 }
 
 impl Stage<'_> {
     fn fresh(&self) -> String {
         self.count.set(self.count.get() + 1);
         format!("x{}", self.count.get())
+    }
+
+    /// To nobody.
+    fn webhook(&self, scope: &str) -> Value {
+        json!({ "scope": scope, "name": self.fresh(), "url": "http://127.0.0.1:1/", "kinds": ["PricesSet"] })
     }
 
     /// A booking that meets no other.
@@ -639,6 +661,27 @@ impl Stage<'_> {
                         .world
                         .post(&self.world.owner, &path, json!({ "which": "all" }));
                     assert_eq!(cancelled.await.status, 204);
+                }
+                id
+            }
+            (Noun::Webhook, Guessed) => "whk_0000000000000".into(),
+            (Noun::Webhook, _) => {
+                let scope = match relation {
+                    Deleted => &self.cast.scopes[&Own],
+                    _ => &self.cast.scopes[&relation],
+                };
+                let body = self.webhook(scope);
+                let made = self.world.post(&self.world.owner, "/v1/webhooks", body).await;
+                assert_eq!(made.status, 201, "{made:?}");
+                let id = made.json()["webhook"]["id"].as_str().unwrap().to_owned();
+                // A scope has only so many.
+                for old in self.hooked.replace(vec![id.clone()]) {
+                    let path = format!("/v1/webhooks/{old}");
+                    self.world.delete(&self.world.owner, &path).await;
+                }
+                if relation == Deleted {
+                    let path = format!("/v1/webhooks/{id}");
+                    assert_eq!(self.world.delete(&self.world.owner, &path).await.status, 204);
                 }
                 id
             }
@@ -767,6 +810,14 @@ impl Stage<'_> {
             "volume" => get(format!("/v1/volumes/{target}")),
             "grow_volume" => post(format!("/v1/volumes/{target}/grow"), json!({ "size_mib": 32 })),
             "remove_volume" => delete(format!("/v1/volumes/{target}")),
+            "webhooks" => get(format!("/v1/webhooks?scope={target}")),
+            "create_webhook" => post("/v1/webhooks".into(), self.webhook(target)),
+            "webhook" => get(format!("/v1/webhooks/{target}")),
+            "pause_webhook" | "resume_webhook" | "rotate_webhook" | "ping_webhook" => {
+                let verb = operation.trim_end_matches("_webhook");
+                post(format!("/v1/webhooks/{target}/{verb}"), json!({}))
+            }
+            "remove_webhook" => delete(format!("/v1/webhooks/{target}")),
             "bookings" | "calendar" => get(format!("/v1/{operation}?scope={target}")),
             "calendar_feed" => get(format!("/v1/calendar.ics?scope={target}")),
             "make_booking" => post("/v1/bookings".into(), self.booking(target)),
@@ -937,7 +988,9 @@ fn operations(document: &Value) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_for_every_role_and_relation() {
-    let world = World::new().await;
+    let mut options = generous();
+    options.webhooks.private.push("127.0.0.1:1".into());
+    let world = World::with(options).await;
     let table = table();
     let described = operations(
         &world
@@ -957,6 +1010,7 @@ async fn every_route_for_every_role_and_relation() {
         cast: &cast,
         count: Default::default(),
         begins: Default::default(),
+        hooked: Default::default(),
     };
     let (mut wrong, mut cases) = (Vec::new(), 0);
     for (&operation, &need) in &table {

@@ -29,4 +29,5 @@ mod session;
 mod task;
 mod throttle;
 mod volume;
+mod webhook;
 mod world;

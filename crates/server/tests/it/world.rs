@@ -156,6 +156,7 @@ pub struct World {
     pub logs: LogStore,
     /// The platform owner's token.
     pub owner: String,
+    master: [u8; 32],
     pub http: reqwest::Client,
     pub stop: CancellationToken,
     tasks: Vec<tokio::task::JoinHandle<()>>,
@@ -235,8 +236,45 @@ impl World {
         engine: Arc<dyn Engine>,
         past: impl Iterator<Item = HistoryRow>,
     ) -> World {
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        let bytes: [u8; 32] = random();
+        let owner = token::write(token::Kind::Key, &bytes).reveal().to_owned();
         let dir = tempfile::tempdir().unwrap();
+        let world = World::open(dir, random(), owner, options, engine, past).await;
+        let key = Digest(Sha256::digest(bytes).into());
+        let found = Wish::Found {
+            platform: "test".into(),
+            owner: "root".into(),
+            key,
+            prices: Prices::default(),
+        };
+        world.controller.system(found).await.unwrap();
+        world
+    }
+
+    /// Ends it and begins again on what is in its directory.
+    pub async fn again(self, options: HttpOptions) -> World {
+        let (master, owner) = (self.master, self.owner.clone());
+        let dir = self.end().await;
+        World::open(
+            dir,
+            master,
+            owner,
+            options,
+            Arc::new(NoEngine),
+            std::iter::empty(),
+        )
+        .await
+    }
+
+    async fn open(
+        dir: tempfile::TempDir,
+        master: [u8; 32],
+        owner: String,
+        options: HttpOptions,
+        engine: Arc<dyn Engine>,
+        past: impl Iterator<Item = HistoryRow>,
+    ) -> World {
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let location = Location::Sqlite(dir.path().to_owned());
         let mut journal = Journal::open_leader(&location, "test", Options::default())
             .await
@@ -253,22 +291,12 @@ impl World {
         let view = Arc::new(View::new(recovered.state, recovered.seq));
         let controller = Controller::following(view, tenure_journal::JournalReader::clone(&journal));
         let writer = controller.lead(journal, WriterOptions::default());
-        let bytes: [u8; 32] = random();
-        let owner = token::write(token::Kind::Key, &bytes).reveal().to_owned();
-        let key = Digest(Sha256::digest(bytes).into());
-        let found = Wish::Found {
-            platform: "test".into(),
-            owner: "root".into(),
-            key,
-            prices: Prices::default(),
-        };
-        controller.system(found).await.unwrap();
 
         let readings = Arc::new(Readings::default());
         let logs = LogStore::open(&location).await.unwrap();
         let app = App {
             controller: controller.clone(),
-            keyring: Arc::new(Keyring::new(&random())),
+            keyring: Arc::new(Keyring::new(&master)),
             engine,
             logs: logs.clone(),
             readings: readings.clone(),
@@ -291,6 +319,7 @@ impl World {
             readings,
             logs,
             owner,
+            master,
             http,
             stop,
             tasks,

@@ -15,6 +15,17 @@ pub(super) enum Prices {
     Owner,
 }
 
+/// Whether prices stand in it.
+pub(super) fn has_any(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::JobAdmitted { .. }
+            | Event::JobResized { .. }
+            | Event::JobRepriced { .. }
+            | Event::JobResuming { .. }
+    )
+}
+
 /// The event with those prices alone.
 pub(super) fn only(mut event: Event, prices: Prices) -> Event {
     if let Event::JobAdmitted { admission, .. }

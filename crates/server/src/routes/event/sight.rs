@@ -9,11 +9,11 @@ use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::{Event, State};
 
-use super::super::job::ended;
+use super::super::job::ended_job;
 use super::super::past;
 use super::price::Prices;
 use crate::auth::Caller;
-use crate::http::Shared;
+use crate::controller::Controller;
 
 /// Answers of history kept; beyond it all are forgotten and asked again.
 const MAX_KNOWN: usize = 10_000;
@@ -28,7 +28,7 @@ enum Place {
     Unknown,
 }
 
-pub(super) struct Sight {
+pub(crate) struct Sight {
     caller: Caller,
     /// Only events of this scope and below.
     within: Option<ScopeId>,
@@ -49,13 +49,13 @@ impl Sight {
     }
 
     /// None where history could not be asked.
-    pub async fn sees(&mut self, shared: &Shared, event: &Event) -> Option<bool> {
+    pub async fn sees(&mut self, controller: &Controller, event: &Event) -> Option<bool> {
         if let Event::KeyCreated { key } = event {
             bounded(&mut self.keys).insert(key.id, key.user);
         }
         if let Some(seller) = seller(event) {
-            let place = self.scope(shared, seller).await?;
-            let state = shared.app.controller.view().read();
+            let place = self.scope(controller, seller).await?;
+            let state = controller.view().read();
             if self.is_within(&state, &place)
                 && wanted(event)
                     .iter()
@@ -65,7 +65,7 @@ impl Sight {
             }
         }
         if let Some(scope) = between(event) {
-            let state = shared.app.controller.view().read();
+            let state = controller.view().read();
             let own = state.tree.tenant_of(ScopeId::User(self.caller.user));
             let reads_all = self
                 .caller
@@ -77,14 +77,14 @@ impl Sight {
         }
         let place = match event.subject() {
             Subject::Platform => Place::Live(ScopeId::Platform),
-            Subject::Scope(scope) => self.scope(shared, scope).await?,
-            Subject::Key(key) => match self.user_of(shared, key) {
-                Some(user) => self.scope(shared, ScopeId::User(user)).await?,
+            Subject::Scope(scope) => self.scope(controller, scope).await?,
+            Subject::Key(key) => match self.user_of(controller, key) {
+                Some(user) => self.scope(controller, ScopeId::User(user)).await?,
                 None => Place::Unknown,
             },
-            Subject::Job(job) => self.job(shared, job).await?,
+            Subject::Job(job) => self.job(controller, job).await?,
         };
-        let state = shared.app.controller.view().read();
+        let state = controller.view().read();
         Some(
             self.is_within(&state, &place)
                 && wanted(event)
@@ -94,9 +94,9 @@ impl Sight {
     }
 
     /// Whose prices the caller sees of a job; none where history could not be asked.
-    pub async fn prices(&mut self, shared: &Shared, job: JobId) -> Option<Prices> {
-        let place = self.job(shared, job).await?;
-        let state = shared.app.controller.view().read();
+    pub(super) async fn prices(&mut self, controller: &Controller, job: JobId) -> Option<Prices> {
+        let place = self.job(controller, job).await?;
+        let state = controller.view().read();
         let may = |action, scope| self.caller.may(&state, action, scope).is_ok();
         if may(Action::JournalRead, ScopeId::Platform) {
             return Some(Prices::All);
@@ -138,8 +138,8 @@ impl Sight {
         }
     }
 
-    fn user_of(&self, shared: &Shared, key: KeyId) -> Option<UserId> {
-        let state = shared.app.controller.view().read();
+    fn user_of(&self, controller: &Controller, key: KeyId) -> Option<UserId> {
+        let state = controller.view().read();
         state
             .keys
             .get(key)
@@ -147,16 +147,14 @@ impl Sight {
             .or_else(|| self.keys.get(&key).copied())
     }
 
-    async fn scope(&mut self, shared: &Shared, scope: ScopeId) -> Option<Place> {
-        if shared.app.controller.view().read().tree.get(scope).is_some() {
+    async fn scope(&mut self, controller: &Controller, scope: ScopeId) -> Option<Place> {
+        if controller.view().read().tree.get(scope).is_some() {
             return Some(Place::Live(scope));
         }
         if let Some(known) = self.closed.get(&scope) {
             return Some(known.clone());
         }
-        let row = shared
-            .app
-            .controller
+        let row = controller
             .reader()
             .history_get("scope", &scope.to_string())
             .await
@@ -166,14 +164,14 @@ impl Sight {
         Some(place)
     }
 
-    async fn job(&mut self, shared: &Shared, job: JobId) -> Option<Place> {
-        if let Some(live) = shared.app.controller.view().read().jobs.get(&job) {
+    async fn job(&mut self, controller: &Controller, job: JobId) -> Option<Place> {
+        if let Some(live) = controller.view().read().jobs.get(&job) {
             return Some(Place::Live(ScopeId::User(live.owner)));
         }
         if let Some(known) = self.ended.get(&job) {
             return Some(known.clone());
         }
-        let ended = ended(shared, job).await.ok()?;
+        let ended = ended_job(controller, job).await.ok()?;
         let place = ended.map(|(done, path)| Place::Past(ScopeId::User(done.owner), path));
         let place = place.unwrap_or(Place::Unknown);
         bounded(&mut self.ended).insert(job, place.clone());
@@ -215,6 +213,12 @@ fn between(event: &Event) -> Option<ScopeId> {
 fn wanted(event: &Event) -> &'static [Action] {
     match event {
         Event::KeyCreated { .. } | Event::KeyRevoked { .. } => &[Action::KeyManage, Action::EventRead],
+        Event::WebhookCreated { .. }
+        | Event::WebhookRotated { .. }
+        | Event::WebhookPaused { .. }
+        | Event::WebhookResumed { .. }
+        | Event::WebhookFailed { .. }
+        | Event::WebhookRemoved { .. } => &[Action::WebhookManage, Action::EventRead],
         Event::SecretStored { .. } | Event::SecretErased { .. } => &[Action::SecretWrite, Action::EventRead],
         Event::BudgetsSet { .. }
         | Event::BudgetAlerted { .. }
