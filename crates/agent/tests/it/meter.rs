@@ -148,7 +148,10 @@ struct Spent {
 
 impl Spent {
     fn of_thread(task: &Path) -> Spent {
-        let text = std::fs::read_to_string(task.join("schedstat")).expect("the kernel counts");
+        // One that has ended counts no more; what it did would be missing below.
+        let Ok(text) = std::fs::read_to_string(task.join("schedstat")) else {
+            return Spent::default();
+        };
         let mut fields = text.split_whitespace().map(|field| field.parse().unwrap());
         Spent {
             on_ns: fields.next().unwrap(),
@@ -165,8 +168,8 @@ impl Spent {
 
     fn since(self, before: Spent) -> Spent {
         Spent {
-            on_ns: self.on_ns - before.on_ns,
-            waited_ns: self.waited_ns - before.waited_ns,
+            on_ns: self.on_ns.saturating_sub(before.on_ns),
+            waited_ns: self.waited_ns.saturating_sub(before.waited_ns),
         }
     }
 
@@ -195,13 +198,16 @@ impl Threads {
         assert!(!threads.kernels.is_empty(), "the driver has threads");
         for task in &threads.kernels {
             let thread = task.file_name().unwrap();
-            let mut change = Command::new("chrt");
+            let mut change = Command::new("renice");
             let changed = change
-                .args(["--fifo", "--pid", "1"])
+                .args(["--priority", "-20", "--pid"])
                 .arg(thread)
-                .status()
+                .output()
                 .unwrap();
-            assert!(changed.success(), "a thread is put before others");
+            assert!(
+                changed.status.success(),
+                "a thread is put before others: {changed:?}"
+            );
         }
         threads
     }
@@ -318,7 +324,7 @@ async fn what_two_tenants_are_metered_for_is_what_the_kernel_says_the_processor_
     // Compiled by the driver's threads, and believed or not by the guard, before anything is compared.
     rounds.work(1_000_000_000).await;
     let threads = ids.map(|id| Threads::of(workers(&rounds.bench, id)[0].0));
-    let mut ratios = Vec::new();
+    let mut rounds_off = Vec::new();
     for _ in 0..3 {
         let read = || threads.each_ref().map(|threads| Threads::spent(&threads.kernels));
         let read_others = || threads.each_ref().map(|threads| Threads::spent(&threads.others));
@@ -328,21 +334,30 @@ async fn what_two_tenants_are_metered_for_is_what_the_kernel_says_the_processor_
         let metered = [0, 1].map(|which| (metered_now[which] - metered[which]) as f64);
         let spent = [0, 1].map(|which| spent_now[which].since(spent[which]).ms());
         let others = [0, 1].map(|which| others_now[which].since(others[which]).ms());
-        let kernels = spent.map(|[on, waited]| on + waited);
-        let ratio = [
-            metered[0] / kernels[0],
-            metered[1] / kernels[1],
-            (metered[0] + metered[1]) / (kernels[0] + kernels[1]),
+        let both = [0, 1].map(|of| spent[0][of] + spent[1][of]);
+        let told = [
+            (metered[0], spent[0]),
+            (metered[1], spent[1]),
+            (metered[0] + metered[1], both),
         ];
+        let off = told.map(|(metered, spent)| beyond(metered, spent));
         println!(
-            "metered {metered:.0?} ms, kernels on a processor and waiting for one {spent:.1?} ms, other threads {others:.1?} ms: \
-             {ratio:.4?} of each and of both"
+            "metered {metered:.0?} ms; on a processor, and waiting for one, kernels {spent:.1?} ms and other threads {others:.1?} ms: \
+             metered {:.4} of the time on a processor, {off:.4?} beyond what the kernel says",
+            (metered[0] + metered[1]) / both[0]
         );
-        ratios.push(ratio);
+        rounds_off.push(off);
     }
     for which in 0..3 {
-        let mut of_rounds: Vec<f64> = ratios.iter().map(|ratio| ratio[which]).collect();
+        let mut of_rounds: Vec<f64> = rounds_off.iter().map(|off| off[which]).collect();
         of_rounds.sort_by(f64::total_cmp);
-        assert!((of_rounds[1] - 1.0).abs() <= 0.02, "{ratios:.4?}");
+        assert!(of_rounds[1] <= 0.02, "{rounds_off:.4?}");
     }
+}
+
+/// How far, as a part of it, metered time is from what the kernel says: not less than its threads were on a processor,
+/// and not more than that and what they waited for one, some of it in the middle of a kernel.
+fn beyond(metered: f64, [on, waited]: [f64; 2]) -> f64 {
+    let (short, over) = (1.0 - metered / on, metered / (on + waited) - 1.0);
+    short.max(over).max(0.0)
 }
