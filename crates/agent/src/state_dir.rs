@@ -4,9 +4,12 @@ use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
 use tenure_domain::id::AllocationId;
+
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// An agent's directory, held by this process.
 pub struct StateDir {
@@ -33,8 +36,7 @@ impl StateDir {
             .append(true)
             .open(root.join("lock"))
             .map_err(failed)?;
-        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| StateDirError::Held(root.clone()))?;
+        take(&lock).map_err(|_| StateDirError::Held(root.clone()))?;
         for below in ["allocations", "released"] {
             make_dir(&root.join(below)).map_err(failed)?;
         }
@@ -59,6 +61,18 @@ impl StateDir {
 
     pub fn released_allocation(&self, id: AllocationId) -> PathBuf {
         self.root.join("released").join(id.to_string())
+    }
+}
+
+/// An agent that was killed may have been about to start a program, which has the lock until it is that program.
+fn take(lock: &File) -> rustix::io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(why) if Instant::now() > deadline => return Err(why),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
     }
 }
 

@@ -409,13 +409,13 @@ fn transfers() -> Vec<Request> {
             context: at(0),
         },
         Request::Write {
-            order: order(None, &[24]),
+            order: order(None, &[]),
             buffer: at(6),
             at: 0,
             from: span(0, 512),
         },
         Request::Copy {
-            order: order(None, &[]),
+            order: order(None, &[24]),
             from: at(6),
             to: at(7),
             from_at: 0,
