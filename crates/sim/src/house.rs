@@ -1,5 +1,7 @@
 //! The real programs: a server and an agent as processes of their own, on private ports, ended with the test.
 
+mod asked;
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -8,6 +10,8 @@ use std::time::{Duration, Instant};
 use tenure_api::client::Client;
 use tenure_api::secret_text::SecretText;
 use tenure_api::v1::node::{CreateJoinToken, NodeQuery};
+
+pub use asked::{OWNER, said};
 
 /// Where cargo puts the programs of this build.
 pub fn program(name: &str) -> PathBuf {

@@ -76,7 +76,6 @@ async fn a_paused_film_is_the_same_to_the_byte() {
     let mut watcher = bench.watch().patient(Duration::from_secs(300));
     bench.start(order).await;
     watcher.state(id, is_running).await;
-    let mut times = 0;
     let mut ran_ms = 0;
     let path = bench.root.path().join("marks/paused");
     let written = || std::fs::metadata(&path).map_or(0, |facts| facts.len());
@@ -88,12 +87,8 @@ async fn a_paused_film_is_the_same_to_the_byte() {
             assert!(Instant::now() < deadline, "it does not work");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        if written() >= 34 * MIB {
-            break;
-        }
         let at_ms = paused(&bench, &mut watcher, id).await;
         assert!(at_ms >= ran_ms, "its time stands still, and never goes back");
-        times += 1;
         if round == 1 {
             // The agent ends meanwhile; what it did is on its node still.
             bench.kill_agent();
@@ -112,7 +107,6 @@ async fn a_paused_film_is_the_same_to_the_byte() {
     }
     let end = watcher.report(id, has_ended).await;
     assert_eq!(end.state, DONE);
-    assert!(times >= 2, "paused {times} times");
     assert!(
         read(&bench, "paused") == read(&bench, "straight"),
         "the films differ"

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tenure_api::channel::{LogStream, RunState};
 use tenure_domain::workload::job::StopReason;
+use tenure_engine::Engine;
+use tenure_engine::conformance::Watcher;
 
 use crate::bench::{Bench, has_ended, is_running};
 use crate::machine::Machine;
@@ -39,8 +41,30 @@ async fn what_holds_more_than_its_slice_is_ended_within_a_second() {
     bench.kill_agent();
     bench.start_agent();
     watcher.whole(bench.node).await;
-    let orders = ["98761", "98762"].map(|seconds| {
-        let mut order = order(&bench, 64, &["sleep", seconds]);
+    // The quickest of three: the machine may be doing other things.
+    let mut took = Duration::MAX;
+    for round in 0..3 {
+        took = took.min(greedy_is_ended(&bench, &machine, &mut watcher, &uuid, 98_700 + 2 * round).await);
+        println!("ended after {took:?}");
+        if took < Duration::from_secs(1) {
+            return;
+        }
+    }
+    panic!("it had its way for {took:?}");
+}
+
+/// Two jobs with a slice of 64 MiB each, of which one holds too much: it is ended, says so, and the other runs on. How long
+/// it took.
+async fn greedy_is_ended(
+    bench: &Bench,
+    machine: &Machine,
+    watcher: &mut Watcher,
+    uuid: &str,
+    number: u32,
+) -> Duration {
+    let seconds = [number, number + 1].map(|seconds| seconds.to_string());
+    let orders = seconds.each_ref().map(|seconds| {
+        let mut order = order(bench, 64, &["sleep", seconds]);
         order.tenant = format!("tenant-{seconds}");
         order
     });
@@ -51,7 +75,8 @@ async fn what_holds_more_than_its_slice_is_ended_within_a_second() {
     for id in [greedy, modest] {
         watcher.state(id, is_running).await;
     }
-    let pids = ["sleep 98761", "sleep 98762"].map(process);
+    let words = seconds.each_ref().map(|seconds| format!("sleep {seconds}"));
+    let pids = words.each_ref().map(|words| process(words));
     let holds = |mib: [u64; 2]| {
         let told = [0, 1].map(|job| json!({"uuid": uuid, "pid": pids[job], "mib": mib[job]}));
         machine.file("processes.new", json!(told).to_string());
@@ -69,8 +94,7 @@ async fn what_holds_more_than_its_slice_is_ended_within_a_second() {
     holds([165, 164]);
     let since = Instant::now();
     let ended = watcher.state(greedy, has_ended).await;
-    println!("ended after {:?}", since.elapsed());
-    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    let took = since.elapsed();
     let by = Some(StopReason::OverLimit);
     assert!(
         matches!(&ended, RunState::Exited { by: told, .. } if *told == by),
@@ -82,5 +106,12 @@ async fn what_holds_more_than_its_slice_is_ended_within_a_second() {
         "{log}"
     );
     tokio::time::sleep(Duration::from_millis(800)).await;
-    assert_eq!(process("sleep 98762"), pids[1], "the neighbour runs on");
+    assert_eq!(process(&words[1]), pids[1], "the neighbour runs on");
+    bench
+        .hub()
+        .stop(bench.node, modest, StopReason::Cancelled, 0)
+        .await
+        .unwrap();
+    watcher.state(modest, has_ended).await;
+    took
 }

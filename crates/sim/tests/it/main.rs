@@ -1,6 +1,7 @@
 //! Tests over the whole house: its rules, and the real programs together.
 
 mod audit;
+mod booking;
 mod console;
 mod crash;
 mod interrupt;

@@ -1,46 +1,18 @@
 //! The exchange with the real programs: a tenant brings its own machine, which is checked, let to another and used; one whose
 //! device is not what its inventory says is found out and never let.
 
-use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tenure_sim::house::{House, program};
+use tenure_sim::house::{House, program, said};
 
 const ALMA: &str = "acme/alma";
 const GUS: &str = "globex/gus";
 const CLEO: &str = "globex/labs/cleo";
 
-fn tenure(house: &House, user: &str, args: &[&str]) -> Output {
-    Command::new(program("tenure"))
-        .args(args)
-        .env("TENURE_SERVER", house.url())
-        .env("TENURE_TOKEN", house.demo_token(user))
-        .env("HOME", house.dir.path())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Of a command that succeeds.
-fn done(house: &House, user: &str, args: &[&str]) -> String {
-    let output = tenure(house, user, args);
-    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
-
-fn json(house: &House, user: &str, args: &[&str]) -> Value {
-    let args: Vec<&str> = args.iter().copied().chain(["-o", "json"]).collect();
-    serde_json::from_str(&done(house, user, &args)).unwrap()
-}
-
 /// The tenant's only node, as its own people see it.
 fn node(house: &House) -> Value {
-    json(house, ALMA, &["node", "list"])[0].clone()
+    house.json(ALMA, &["node", "list"])[0].clone()
 }
 
 fn until(what: &str, mut so: impl FnMut() -> bool) {
@@ -54,7 +26,7 @@ fn until(what: &str, mut so: impl FnMut() -> bool) {
 async fn brought(variables: &[(&str, std::path::PathBuf)]) -> House {
     let mut house = House::new(None);
     house.start_server().await;
-    let token = done(&house, ALMA, &["node", "join", "--tenant", "acme"]);
+    let token = house.done(ALMA, &["node", "join", "--tenant", "acme"]);
     house.start_agent_with(token.trim(), variables).await;
     house
 }
@@ -67,7 +39,7 @@ fn offers(house: &House) -> String {
     let offer = [
         "market", "offer", "--class", class, "--gpus", &count, "--node", id, "--price", "1",
     ];
-    done(house, ALMA, &offer);
+    house.done(ALMA, &offer);
     class.to_owned()
 }
 
@@ -96,12 +68,12 @@ async fn a_tenants_own_machine_is_checked_let_and_used() {
     let buy = [
         "market", "buy", "-y", "--class", &class, "--gpus", &count, "--time", "1h",
     ];
-    done(&house, GUS, &buy);
-    assert_eq!(done(&house, CLEO, &ran), "it ran\n");
-    let leases = json(&house, ALMA, &["market", "leases"]);
+    house.done(GUS, &buy);
+    assert_eq!(house.done(CLEO, &ran), "it ran\n");
+    let leases = house.json(ALMA, &["market", "leases"]);
     let lease = leases[0]["id"].as_str().unwrap();
-    done(&house, GUS, &["market", "leave", "-y", lease]);
-    assert_eq!(json(&house, GUS, &["market", "leases"]), serde_json::json!([]));
+    house.done(GUS, &["market", "leave", "-y", lease]);
+    assert_eq!(house.json(GUS, &["market", "leases"]), serde_json::json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,16 +85,16 @@ async fn one_that_is_not_what_it_claims_is_not_let() {
     });
     let class = offers(&house);
     until("its offer is withdrawn", || {
-        json(&house, ALMA, &["market", "offers"]) == serde_json::json!([])
+        house.json(ALMA, &["market", "offers"]) == serde_json::json!([])
     });
     assert_eq!(node(&house)["gpus"][0].get("checked"), None, "{}", node(&house));
     let buy = [
         "market", "buy", "-y", "--class", &class, "--gpus", "1", "--time", "1h",
     ];
-    let refused = tenure(&house, GUS, &buy);
+    let refused = house.tenure(GUS, &buy);
     assert!(
-        !refused.status.success() && text(&refused.stderr).contains("no_offers"),
+        !refused.status.success() && said(&refused).contains("no_offers"),
         "{}",
-        text(&refused.stderr)
+        said(&refused)
     );
 }

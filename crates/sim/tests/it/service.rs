@@ -1,7 +1,6 @@
 //! A service with the real programs: from nothing to its first answer, with the load and back, a replica that dies, and
 //! the traces' replay in short on a real device.
 
-use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use tenure_domain::workload::service::Replicas;
@@ -10,25 +9,8 @@ use tenure_sim::house::{House, program};
 
 const ADA: &str = "acme/research/ada";
 
-fn tenure(house: &House, args: &[&str]) -> Output {
-    Command::new(program("tenure"))
-        .args(args)
-        .env("TENURE_SERVER", house.url())
-        .env("TENURE_TOKEN", house.demo_token(ADA))
-        .env("HOME", house.dir.path())
-        .output()
-        .unwrap()
-}
-
-fn done(house: &House, args: &[&str]) -> String {
-    let output = tenure(house, args);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{args:?}: {said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 fn service(house: &House, job: &str) -> serde_json::Value {
-    let job: serde_json::Value = serde_json::from_str(&done(house, &["show", job, "-o", "json"])).unwrap();
+    let job: serde_json::Value = serde_json::from_str(&house.done(ADA, &["show", job, "-o", "json"])).unwrap();
     job["service"].clone()
 }
 
@@ -93,7 +75,7 @@ async fn a_service_comes_with_its_requests_and_goes_without() {
         "-c",
         SERVER,
     ];
-    let job = done(&house, &run).trim().to_owned();
+    let job = house.done(ADA, &run).trim().to_owned();
     assert_eq!(service(&house, &job)["living"], 0);
     let http = reqwest::Client::new();
     let token = house.demo_token(ADA);
@@ -130,7 +112,7 @@ async fn a_service_comes_with_its_requests_and_goes_without() {
         "{status} {said}"
     );
     assert_eq!(ask("/x").await.0, 200);
-    let listed = done(&house, &["services"]);
+    let listed = house.done(ADA, &["services"]);
     assert!(listed.contains("model") && listed.contains("0..3"), "{listed}");
     until(&house, &job, "given back", |now| now["living"] == 0);
     let now = service(&house, &job);
@@ -139,11 +121,11 @@ async fn a_service_comes_with_its_requests_and_goes_without() {
         (Some(1), Some(0)),
         "{now}"
     );
-    done(&house, &["scale", &job, "1..2"]);
+    house.done(ADA, &["scale", &job, "1..2"]);
     until(&house, &job, "always one", |now| now["ready"] == 1);
-    let bad = tenure(&house, &["scale", &job, "3..2"]);
+    let bad = house.tenure(ADA, &["scale", &job, "3..2"]);
     assert_eq!(bad.status.code(), Some(2));
-    done(&house, &["stop", &job]);
+    house.done(ADA, &["stop", &job]);
 }
 
 /// What the longer replay does in ten minutes, in one: a burst amid a trickle, on slices of a real device.

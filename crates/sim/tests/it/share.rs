@@ -1,43 +1,17 @@
 //! Two tenants on one real device through the front door: slices, what each sees of them, and another size while
 //! they run.
 
-use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use tenure_sim::house::{House, program};
+use tenure_sim::house::{House, OWNER, said};
 
 const ADA: &str = "acme/research/ada";
 const CLEO: &str = "globex/labs/cleo";
 
-fn tenure(house: &House, user: &str, args: &[&str]) -> Output {
-    let token = match user {
-        "owner" => std::fs::read_to_string(house.data().join("owner.token")).unwrap(),
-        user => house.demo_token(user),
-    };
-    Command::new(program("tenure"))
-        .args(args)
-        .env("TENURE_SERVER", house.url())
-        .env("TENURE_TOKEN", token.trim())
-        .env("HOME", house.dir.path())
-        .output()
-        .unwrap()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
-
-/// Of a command that succeeds.
-fn done(house: &House, user: &str, args: &[&str]) -> String {
-    let output = tenure(house, user, args);
-    assert!(output.status.success(), "{args:?}: {}", said(&output));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 /// The slice of a job as its owner is shown it.
 fn size(house: &House, user: &str, job: &str) -> (u64, u64) {
     let job: serde_json::Value =
-        serde_json::from_str(&done(house, user, &["show", job, "-o", "json"])).unwrap();
+        serde_json::from_str(&house.done(user, &["show", job, "-o", "json"])).unwrap();
     let demand = &job["spec"]["demand"];
     (
         demand["compute_permille"].as_u64().unwrap(),
@@ -54,12 +28,12 @@ async fn two_tenants_share_one_device_and_change_their_size() {
         let run = [
             "run", "-d", "-y", "--name", name, "--gpus", share, "--vram", "256MiB", "--", "sleep", "600",
         ];
-        done(&house, user, &run);
+        house.done(user, &run);
     }
     for (user, name) in [(ADA, "large"), (CLEO, "small")] {
         let begun = Instant::now();
-        while !done(&house, user, &["ps"]).contains("running") {
-            let why = said(&tenure(&house, user, &["why", name]));
+        while !house.done(user, &["ps"]).contains("running") {
+            let why = said(&house.tenure(user, &["why", name]));
             assert!(
                 begun.elapsed() < Duration::from_secs(60),
                 "{name} does not run: {why}"
@@ -68,7 +42,7 @@ async fn two_tenants_share_one_device_and_change_their_size() {
         }
     }
     let devices: serde_json::Value =
-        serde_json::from_str(&done(&house, "owner", &["gpu", "list", "-o", "json"])).unwrap();
+        serde_json::from_str(&house.done(OWNER, &["gpu", "list", "-o", "json"])).unwrap();
     let held: Vec<usize> = devices
         .as_array()
         .unwrap()
@@ -78,7 +52,7 @@ async fn two_tenants_share_one_device_and_change_their_size() {
     assert_eq!(held.iter().max(), Some(&2), "both are on one device: {devices}");
 
     // No room to grow while the other has the rest; room when it has less.
-    let refused = tenure(&house, CLEO, &["resize", "small", "--compute", "50%"]);
+    let refused = house.tenure(CLEO, &["resize", "small", "--compute", "50%"]);
     assert!(
         !refused.status.success() && said(&refused).contains("300 thousandths of compute"),
         "{}",
@@ -90,12 +64,12 @@ async fn two_tenants_share_one_device_and_change_their_size() {
         ADA,
         &["resize", "large", "--compute", "40%", "--vram", "128MiB"],
     );
-    done(&house, CLEO, &["resize", "small", "--compute", "60%"]);
+    house.done(CLEO, &["resize", "small", "--compute", "60%"]);
     assert_eq!(size(&house, ADA, "large"), (400, 128));
     assert_eq!(size(&house, CLEO, "small"), (600, 256));
     let begun = Instant::now();
     loop {
-        let show = done(&house, "owner", &["gpu", "list", "-o", "json"]);
+        let show = house.done(OWNER, &["gpu", "list", "-o", "json"]);
         if show.contains("\"limit_vram_mib\":128") || show.contains("\"limit_vram_mib\": 128") {
             break;
         }
@@ -106,14 +80,14 @@ async fn two_tenants_share_one_device_and_change_their_size() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     // Another tenant's job is nobody's business, and nothing is nothing.
-    let foreign = tenure(&house, ADA, &["resize", "small", "--compute", "1%"]);
+    let foreign = house.tenure(ADA, &["resize", "small", "--compute", "1%"]);
     assert!(
         !foreign.status.success() && !said(&foreign).contains("600"),
         "{}",
         said(&foreign)
     );
-    assert_eq!(tenure(&house, ADA, &["resize", "large"]).status.code(), Some(2));
+    assert_eq!(house.tenure(ADA, &["resize", "large"]).status.code(), Some(2));
     for (user, name) in [(ADA, "large"), (CLEO, "small")] {
-        done(&house, user, &["stop", name]);
+        house.done(user, &["stop", name]);
     }
 }

@@ -1,32 +1,12 @@
 //! Volumes with the real programs: made, filled, read, grown and removed from the command line.
 
-use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tenure_api::v1::node::NodeQuery;
-use tenure_sim::house::{House, program};
+use tenure_sim::house::House;
 
 const ADA: &str = "acme/research/ada";
 const OTHER: &str = "globex/labs/cleo";
-
-fn tenure(house: &House, user: &str, args: &[&str]) -> Output {
-    Command::new(program("tenure"))
-        .args(args)
-        .env("TENURE_SERVER", house.url())
-        .env("TENURE_TOKEN", house.demo_token(user))
-        .env("HOME", house.dir.path())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
-
-/// What it printed, where it ended well.
-fn said(house: &House, user: &str, args: &[&str]) -> String {
-    let output = tenure(house, user, args);
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
-    text(&output.stdout)
-}
 
 fn images(house: &House) -> usize {
     let dir = std::fs::read_dir(house.agent_dir().join("volumes")).unwrap();
@@ -46,7 +26,7 @@ async fn from_making_to_erasure_on_the_command_line() {
     let mut house = House::new(None);
     house.start_server().await;
     house.start_agent().await;
-    said(&house, ADA, &["volume", "create", "data", "--size", "64MiB"]);
+    house.done(ADA, &["volume", "create", "data", "--size", "64MiB"]);
     let write = [
         "run",
         "-y",
@@ -57,12 +37,10 @@ async fn from_making_to_erasure_on_the_command_line() {
         "-c",
         "echo frame 1 > /volumes/data/frames",
     ];
-    said(&house, ADA, &write);
+    house.done(ADA, &write);
     let read = "cat /volumes/data/frames; touch /volumes/data/x 2>/dev/null || echo read-only";
     assert_eq!(
-        said(
-            &house,
-            ADA,
+        house.done(ADA,
             &["run", "-y", "--volume", "data:ro", "--", "sh", "-c", read]
         ),
         "frame 1\nread-only\n"
@@ -70,51 +48,47 @@ async fn from_making_to_erasure_on_the_command_line() {
     let file = house.dir.path().join("job.yaml");
     let spec = "name: from-a-file\ncommand: [cat, /volumes/data/frames]\nvolumes:\n  - name: data\n    read_only: true\n";
     std::fs::write(&file, spec).unwrap();
-    said(&house, ADA, &["apply", "-f", file.to_str().unwrap()]);
-    assert_eq!(said(&house, ADA, &["logs", "-f", "from-a-file"]), "frame 1\n");
+    house.done(ADA, &["apply", "-f", file.to_str().unwrap()]);
+    assert_eq!(house.done(ADA, &["logs", "-f", "from-a-file"]), "frame 1\n");
 
-    said(&house, ADA, &["volume", "grow", "data", "--size", "128MiB"]);
+    house.done(ADA, &["volume", "grow", "data", "--size", "128MiB"]);
     let size = "df -m --output=size /volumes/data | tail -1";
-    let size = said(
-        &house,
-        ADA,
+    let size = house.done(ADA,
         &["run", "-y", "--volume", "data", "--", "sh", "-c", size],
     );
     assert!(size.trim().parse::<u64>().unwrap() > 90, "{size}");
-    let list = said(&house, ADA, &["volume", "list"]);
+    let list = house.done(ADA, &["volume", "list"]);
     assert!(
         list.contains("data") && list.contains("128 MiB") && list.contains(ADA),
         "{list}"
     );
 
     // Another tenant neither finds it nor runs with it.
-    assert!(!said(&house, OTHER, &["volume", "list"]).contains("data"));
+    assert!(!house.done(OTHER, &["volume", "list"]).contains("data"));
     for args in [
         &["volume", "show", "data"][..],
         &["run", "-y", "--volume", "data", "--", "true"],
     ] {
-        let refused = tenure(&house, OTHER, args);
+        let refused = house.tenure(OTHER, args);
         let code = refused.status.code();
         assert!(matches!(code, Some(2 | 3)), "{args:?} ended with {code:?}");
     }
 
     // In use it stays.
-    let id = said(
-        &house,
-        ADA,
+    let id = house.done(ADA,
         &[
             "run", "-d", "-y", "-o", "name", "--volume", "data", "--", "sleep", "600",
         ],
     );
     assert_eq!(
-        tenure(&house, ADA, &["volume", "remove", "-y", "data"])
+        house.tenure(ADA, &["volume", "remove", "-y", "data"])
             .status
             .code(),
         Some(3)
     );
-    said(&house, ADA, &["stop", id.trim()]);
+    house.done(ADA, &["stop", id.trim()]);
     let begun = Instant::now();
-    while !tenure(&house, ADA, &["volume", "remove", "-y", "data"])
+    while !house.tenure(ADA, &["volume", "remove", "-y", "data"])
         .status
         .success()
     {
