@@ -50,7 +50,10 @@ fn runs(job: &Value) -> bool {
 
 /// The events of these kinds, oldest first.
 fn told(house: &House, kinds: &str) -> Vec<Value> {
-    let events = house.done(OWNER, &["events", "--last", "100000", "--kind", kinds, "-o", "json"]);
+    let events = house.done(
+        OWNER,
+        &["events", "--last", "100000", "--kind", kinds, "-o", "json"],
+    );
     events
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -62,7 +65,10 @@ async fn a_window_from_its_lead_to_its_bill() {
     let mut house = House::new(None);
     house.start_server().await;
     house.start_agent().await;
-    house.done(OWNER, &["book", "terms", "set", "--lead", "8s", "--no-show", "0s"]);
+    house.done(
+        OWNER,
+        &["book", "terms", "set", "--lead", "8s", "--no-show", "0s"],
+    );
     let class = house.json(OWNER, &["gpu", "list"])[0]["class"]
         .as_str()
         .unwrap()
@@ -72,12 +78,7 @@ async fn a_window_from_its_lead_to_its_bill() {
             "run", "-d", "-y", "--name", name, "--gpus", "1", "--time", "1h", "--grace", "2s",
         ];
         let command = ["--", "sleep", "3600"];
-        let args: Vec<&str> = begin
-            .iter()
-            .chain(more)
-            .chain(&command)
-            .copied()
-            .collect();
+        let args: Vec<&str> = begin.iter().chain(more).chain(&command).copied().collect();
         house.done(user, &args);
     };
     run(CLEO, "borrower", &[]);
@@ -90,11 +91,7 @@ async fn a_window_from_its_lead_to_its_bill() {
     let booking = house.json(ADA, &["book", "list"])[0].clone();
     let price = booking["price_micros"].as_i64().unwrap();
     assert!(price > 0, "{booking}");
-    run(
-        ADA,
-        "attached",
-        &["--booking", booking["id"].as_str().unwrap()],
-    );
+    run(ADA, "attached", &["--booking", booking["id"].as_str().unwrap()]);
     let waits = said(&house.tenure(ADA, &["why", "attached"]));
     assert!(waits.contains("train") || waits.contains("book"), "{waits}");
     assert!(runs(&job(&house, CLEO, "borrower")), "until the lead it stays");

@@ -10,7 +10,8 @@ use tenure_sim::house::{House, program};
 const ADA: &str = "acme/research/ada";
 
 fn service(house: &House, job: &str) -> serde_json::Value {
-    let job: serde_json::Value = serde_json::from_str(&house.done(ADA, &["show", job, "-o", "json"])).unwrap();
+    let job: serde_json::Value =
+        serde_json::from_str(&house.done(ADA, &["show", job, "-o", "json"])).unwrap();
     job["service"].clone()
 }
 

@@ -40,9 +40,7 @@ async fn from_making_to_erasure_on_the_command_line() {
     house.done(ADA, &write);
     let read = "cat /volumes/data/frames; touch /volumes/data/x 2>/dev/null || echo read-only";
     assert_eq!(
-        house.done(ADA,
-            &["run", "-y", "--volume", "data:ro", "--", "sh", "-c", read]
-        ),
+        house.done(ADA, &["run", "-y", "--volume", "data:ro", "--", "sh", "-c", read]),
         "frame 1\nread-only\n"
     );
     let file = house.dir.path().join("job.yaml");
@@ -53,9 +51,7 @@ async fn from_making_to_erasure_on_the_command_line() {
 
     house.done(ADA, &["volume", "grow", "data", "--size", "128MiB"]);
     let size = "df -m --output=size /volumes/data | tail -1";
-    let size = house.done(ADA,
-        &["run", "-y", "--volume", "data", "--", "sh", "-c", size],
-    );
+    let size = house.done(ADA, &["run", "-y", "--volume", "data", "--", "sh", "-c", size]);
     assert!(size.trim().parse::<u64>().unwrap() > 90, "{size}");
     let list = house.done(ADA, &["volume", "list"]);
     assert!(
@@ -75,20 +71,23 @@ async fn from_making_to_erasure_on_the_command_line() {
     }
 
     // In use it stays.
-    let id = house.done(ADA,
+    let id = house.done(
+        ADA,
         &[
             "run", "-d", "-y", "-o", "name", "--volume", "data", "--", "sleep", "600",
         ],
     );
     assert_eq!(
-        house.tenure(ADA, &["volume", "remove", "-y", "data"])
+        house
+            .tenure(ADA, &["volume", "remove", "-y", "data"])
             .status
             .code(),
         Some(3)
     );
     house.done(ADA, &["stop", id.trim()]);
     let begun = Instant::now();
-    while !house.tenure(ADA, &["volume", "remove", "-y", "data"])
+    while !house
+        .tenure(ADA, &["volume", "remove", "-y", "data"])
         .status
         .success()
     {
