@@ -17,6 +17,12 @@ pub fn monotonic_ms() -> u64 {
     ms(ClockId::Monotonic)
 }
 
+/// The same, finer.
+pub fn monotonic_us() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000
+}
+
 /// What tells this boot from every other.
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")

@@ -9,6 +9,7 @@ mod door;
 mod init;
 mod listener;
 mod output;
+mod status;
 pub(crate) mod tally;
 pub(crate) mod terminal;
 mod timer;
@@ -23,14 +24,17 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
+use tenure_api::channel::StartStep;
 use tenure_domain::workload::job::StopReason;
 
 use crate::isolate::cgroup::{self, Limits, freeze};
 use crate::launch::{Launch, SEAT, Seat};
 use crate::record::{Phase, Record, Subject, start_ticks};
+use crate::steps::Step;
 use crate::stop::{self, StopRequest, pause};
 use crate::{clock, kernel};
 use output::Output;
+use status::Status;
 use timer::Timer;
 
 /// How long killed processes may take to be gone before it is said that they are not.
@@ -59,7 +63,7 @@ struct Ready {
     stdout: OwnedFd,
     stderr: OwnedFd,
     failure: std::fs::File,
-    status: std::fs::File,
+    status: Status,
     cgroup_name: String,
 }
 
@@ -69,6 +73,8 @@ struct Given {
     /// An end of the pipe between a job and its worker, for those that are tied; a worker's listener; mounts of its
     /// volumes, in their order; then the tenant's network, without which the job has the host's.
     rest: Vec<OwnedFd>,
+    /// When, by the monotonic clock.
+    at_us: u64,
 }
 
 /// What the thin parent holds while the job runs.
@@ -97,6 +103,7 @@ fn sit(seat: Seat) -> io::Result<()> {
         let launch = fds.next().map(|sealed| Given {
             sealed: sealed.into(),
             rest: fds.collect(),
+            at_us: clock::monotonic_us(),
         });
         Ok(launch.map(|given| (ready, given, PathBuf::from(OsString::from_vec(dir)))))
     });
@@ -149,7 +156,7 @@ fn prepare(seat: &Seat, cgroup_name: String, cgroups: &[PathBuf]) -> io::Result<
         stdout,
         stderr,
         failure: failure.into(),
-        status: status.into(),
+        status: Status::new(status.into()),
         cgroup_name,
     })
 }
@@ -236,6 +243,7 @@ impl Run {
         seat.cgroups
             .limit_device_memory(&cgroup_name, &launch.device_memory)?;
         let own_pids = seat.namespaces.own;
+        let given_us = order.is_traced().then_some(given.at_us);
         let mut stderr = Output::new(stderr, &self.dir.join("stderr"), launch.log_bytes_max)?;
         // It may have failed to build its walls, and says so where failures are said.
         let here = std::env::current_dir()?;
@@ -302,6 +310,9 @@ impl Run {
                 let _ = failure.read_to_string(&mut why);
                 started = true;
                 if why.is_empty() {
+                    if let Some(given_us) = given_us {
+                        self.record.steps = steps(given_us, status.walls_us());
+                    }
                     self.set_running(ready[0])?;
                 } else {
                     failed = Some(why);
@@ -335,7 +346,7 @@ impl Run {
         if !cgroup::end(&self.record.cgroups, KILL_PATIENCE) {
             stderr.note("tenure: some processes of the job would not die");
         }
-        let outcome = self.outcome(failed, read_status(&mut status), ran_ms);
+        let outcome = self.outcome(failed, status.end(), ran_ms);
         Ok(outcome.over_limit_if(memory_kills > 0))
     }
 
@@ -473,8 +484,15 @@ fn children() -> Vec<i32> {
         .collect()
 }
 
-fn read_status(status: &mut std::fs::File) -> Option<i32> {
-    let mut bytes = [0; 4];
-    status.read_exact(&mut bytes).ok()?;
-    Some(i32::from_ne_bytes(bytes))
+/// What it took from the launch to the job's first instruction, which is now.
+fn steps(given_us: u64, walls_us: Option<u64>) -> Vec<Step> {
+    let Some(walls_us) = walls_us else {
+        return vec![Step::since(StartStep::Sandbox, given_us)];
+    };
+    let sandbox = Step {
+        step: StartStep::Sandbox,
+        began_us: given_us,
+        ended_us: walls_us,
+    };
+    vec![sandbox, Step::since(StartStep::Exec, walls_us)]
 }

@@ -34,6 +34,7 @@ mod saved;
 pub mod scrub;
 pub mod share;
 pub mod state_dir;
+pub mod steps;
 pub mod stop;
 pub mod table;
 pub mod telemetry;

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tenure_api::channel::{AllocationReport, DeviceSlice, Order, RunState};
+use tenure_api::channel::{AllocationReport, DeviceSlice, FromAgent, Order, RunState};
 use tenure_domain::id::{AllocationId, VolumeId};
 use tenure_domain::workload::job::StopReason;
 use tokio::sync::watch as watch_channel;
@@ -52,6 +52,7 @@ use crate::saved;
 use crate::scrub::{Scrubs, Taker};
 use crate::share::Shares;
 use crate::state_dir::StateDir;
+use crate::steps::Steps;
 use crate::stop::StopRequest;
 use crate::table::Table;
 use crate::telemetry::{self, Telemetry};
@@ -171,6 +172,7 @@ pub struct Node {
     pub scrubs: Scrubs,
     checks: Checks,
     parts: Parts,
+    steps: Steps,
     drivers: Drivers,
     mps: Option<Mps>,
     pub telemetry: Telemetry,
@@ -227,6 +229,7 @@ impl Node {
                 Box::new(Drivers(Setting::from_environment())),
                 crate::part::AGAIN,
             )?,
+            steps: Steps::default(),
             telemetry: Telemetry::open(dir.root()),
             watchdog: Watchdog::new(Setting::from_environment().root, config.context_bytes, guard),
             ending: Mutex::default(),
@@ -402,6 +405,13 @@ impl Node {
         self.telemetry.meter_energy(&self.found(), &self.on_devices());
         self.telemetry
             .measure(&self.found(), &pages, tenure_limits::now_ns());
+    }
+
+    /// What is to be told of starts that came to their end, before the reports that say so.
+    pub fn starts(&self, reports: &[AllocationReport]) -> Vec<FromAgent> {
+        let begun = reports.iter().filter(|report| report.state != RunState::Starting);
+        let records = begun.filter_map(|report| self.table.get(report.allocation));
+        records.filter_map(|record| self.steps.tell(&record)).collect()
     }
 
     /// Adds to reports of what runs how it uses its devices, and when it last saved its work.

@@ -16,6 +16,7 @@ use tenure_domain::id::{AllocationId, JobId};
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::usage::Usage;
 
+use crate::steps::Step;
 use crate::{clock, kernel};
 
 /// The thin parent of a run, or whoever ended it without one.
@@ -38,6 +39,9 @@ pub struct Record {
     /// What it did at its devices' boundary; written once, as its use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conduct: Option<Box<Conduct>>,
+    /// What its start took of the thin parent, where that is to be told.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
 }
 
 /// Whose run it is, and how many devices it was given.
@@ -120,6 +124,7 @@ impl Record {
             usage: None,
             subject: None,
             conduct: None,
+            steps: Vec::new(),
         }
     }
 

@@ -19,14 +19,15 @@ use tenure_domain::schedule::hardware::PartChoice;
 use tenure_domain::schedule::receipt::Receipt;
 use tenure_domain::tenancy::policy::Network;
 use tenure_domain::workload::job::StopReason;
-use tenure_domain::workload::spec::Isolation;
+use tenure_domain::workload::spec::{Isolation, TRACE_PARENT};
+use tenure_domain::workload::trace::TraceParent;
 use tenure_domain::workload::usage::Usage;
 
 use crate::secret_text::SecretText;
 use reading::DeviceReading;
 
 /// The protocol spoken here. A peer of another version is refused with a message that says both.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// No frame is longer.
 pub const MAX_FRAME: usize = 4 * 1024 * 1024;
 /// The most of a log that travels in one frame.
@@ -77,6 +78,12 @@ pub enum FromAgent {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         more: bool,
         allocations: Vec<AllocationReport>,
+    },
+    /// What the start of an allocation that belongs to a trace took, step by step; said once, before it is reported to run,
+    /// and lost with the connection.
+    Started {
+        allocation: AllocationId,
+        steps: Vec<Took>,
     },
     /// Asks for the lease to be renewed. `sent_ms` is echoed, so that the term counts from sending.
     Heartbeat {
@@ -241,6 +248,15 @@ pub struct Order {
     pub tty: bool,
 }
 
+impl Order {
+    /// Whether its job belongs to a trace of which is told.
+    pub fn is_traced(&self) -> bool {
+        let parent = self.env.iter().rev().find(|(name, _)| name == TRACE_PARENT);
+        let parent = parent.and_then(|(_, value)| value.parse::<TraceParent>().ok());
+        parent.is_some_and(|parent| parent.is_sampled())
+    }
+}
+
 /// What a GPU is asked, and what it is said to be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -335,6 +351,36 @@ pub enum LogStream {
     Stdout,
     Stderr,
 }
+
+/// What a node goes through from an order to the job's first instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StartStep {
+    /// Its image was fetched, or found.
+    Image,
+    /// What others left on its devices was scrubbed.
+    Scrub,
+    /// Its slices came onto their devices: parts made, limits set, volumes opened.
+    Devices,
+    /// Its worker was started.
+    Worker,
+    /// Its walls were built.
+    Sandbox,
+    /// From its walls to its first instruction.
+    Exec,
+}
+
+/// How long a step took, and how long ago it ended: no clock but the node's own is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Took {
+    pub step: StartStep,
+    pub ended_ago_us: u64,
+    pub took_us: u64,
+}
+
+/// No start has more steps.
+pub const MAX_STEPS: usize = 16;
 
 /// A piece of a log. The bytes are whatever the job wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

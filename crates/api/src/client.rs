@@ -19,6 +19,7 @@ use tenure_domain::tenancy::policy::Policy;
 use tenure_domain::tenancy::share::Share;
 use tenure_domain::workload::service::Replicas;
 use tenure_domain::workload::spec::Sku;
+use tenure_domain::workload::trace::TraceParent;
 
 use crate::problem::Problem;
 use crate::secret_text::SecretText;
@@ -62,6 +63,7 @@ pub struct Client {
     server: String,
     token: Option<SecretText>,
     http: reqwest::Client,
+    trace: Option<TraceParent>,
 }
 
 type Answer<T> = Result<T, ClientError>;
@@ -86,7 +88,13 @@ impl Client {
             server: server.trim_end_matches('/').to_owned(),
             token,
             http,
+            trace: None,
         })
+    }
+
+    /// The same, within a trace: jobs submitted belong to it.
+    pub fn within(self, trace: Option<TraceParent>) -> Client {
+        Client { trace, ..self }
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
@@ -363,7 +371,14 @@ impl Client {
     }
 
     pub async fn submit_job(&self, body: &SubmitJob, key: Option<&str>) -> Answer<JobView> {
-        self.change(Method::POST, "/v1/jobs", body, key).await
+        let mut request = self.request(Method::POST, "/v1/jobs").json(body);
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        if let Some(trace) = self.trace {
+            request = request.header("traceparent", trace.to_string());
+        }
+        self.json(request).await
     }
 
     pub async fn volumes(&self, query: &VolumeQuery) -> Answer<Page<VolumeView>> {

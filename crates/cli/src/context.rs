@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 use tenure_api::client::Client;
 use tenure_api::secret_text::SecretText;
+use tenure_domain::workload::spec::TRACE_PARENT;
 
 use crate::input;
 use crate::output::{Form, Output};
@@ -94,13 +95,18 @@ pub fn client_for(target: &Target) -> Result<Client, Failure> {
     let pem = target.ca_file.as_deref().map(input::read_text).transpose()?;
     let authority = pem.as_ref().map(|document| document.text.as_bytes());
     let client = Client::new(&target.server, target.token.clone(), authority);
-    client.map_err(|error| match &pem {
-        Some(pem) => Failure::usage(format!(
-            "{} is not a certificate authority in PEM: {error}",
-            pem.name
-        )),
-        None => Failure::Local(error.to_string()),
-    })
+    // As W3C Trace Context has it, anything else there is ignored.
+    let trace = std::env::var(TRACE_PARENT).ok();
+    let trace = trace.and_then(|trace| trace.parse().ok());
+    client
+        .map(|client| client.within(trace))
+        .map_err(|error| match &pem {
+            Some(pem) => Failure::usage(format!(
+                "{} is not a certificate authority in PEM: {error}",
+                pem.name
+            )),
+            None => Failure::Local(error.to_string()),
+        })
 }
 
 fn variable(name: &str) -> Result<Option<String>, Failure> {

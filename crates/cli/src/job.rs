@@ -310,6 +310,7 @@ fn fields(job: &JobView) -> Table {
     table.field_if("started", job.started.map(|at| full(at, now)));
     table.field_if("saved", job.saved.map(|at| full(at, now)));
     table.field_if("ended", job.ended.map(|at| full(at, now)));
+    table.field_if("trace", job.trace_id.clone());
     table
         .field("try", format!("{} of {}", job.attempt, spec.max_attempts))
         .field("ran", ran(job, now));

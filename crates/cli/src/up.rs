@@ -54,6 +54,10 @@ pub struct Args {
     /// Let webhooks be sent to this host though its address is not public; may be given again
     #[arg(long = "private-webhook", value_name = "HOST[:PORT]")]
     private_webhooks: Vec<String>,
+    /// Tell of every job as a trace to the OpenTelemetry collector here (OTLP over HTTP); the variables that OpenTelemetry
+    /// knows, as OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_HEADERS, say so too, and more
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
     /// Log as JSON
     #[arg(long)]
     log_json: bool,
@@ -93,7 +97,11 @@ fn start_log(json: bool) {
 
 #[cfg(feature = "server")]
 async fn serve(context: &Context, args: Args, data_dir: PathBuf) -> Result<(), Failure> {
+    use tenure_server::trace::TraceOptions;
     use tenure_server::up::{UpError, UpOptions, up};
+    let traces = TraceOptions::read(args.otlp.as_deref(), |name| {
+        std::env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+    });
     let options = UpOptions {
         data_dir,
         listen: args.listen,
@@ -108,6 +116,7 @@ async fn serve(context: &Context, args: Args, data_dir: PathBuf) -> Result<(), F
         rate_per_tenant: args.rate,
         allow_remote_plaintext: args.allow_remote_plaintext,
         private_webhooks: args.private_webhooks,
+        traces: traces.map_err(Failure::usage)?,
         quiet: context.out.quiet,
     };
     up(options).await.map_err(|error: UpError| match &error {
@@ -142,6 +151,7 @@ async fn serve(context: &Context, args: Args, data_dir: PathBuf) -> Result<(), F
         args.rate,
         args.allow_remote_plaintext,
         args.private_webhooks,
+        args.otlp,
     );
     Err(Failure::Local(format!(
         "this build has no server to start in {}",

@@ -95,7 +95,14 @@ impl Cell {
     }
 
     fn run(&mut self, owner: UserId, spec: Arc<JobSpec>) {
-        let events = self.act(Actor::System, Wish::Submit { owner, spec });
+        let events = self.act(
+            Actor::System,
+            Wish::Submit {
+                owner,
+                spec,
+                trace: None,
+            },
+        );
         let Some(Event::JobPlaced {
             allocation, others, ..
         }) = events.last()
@@ -114,7 +121,14 @@ impl Cell {
 
     /// What a decision about a gang takes, and what it gives.
     fn tell(&mut self, name: &str, owner: UserId, spec: Arc<JobSpec>) {
-        let events = self.act(Actor::System, Wish::Enqueue { owner, spec });
+        let events = self.act(
+            Actor::System,
+            Wish::Enqueue {
+                owner,
+                spec,
+                trace: None,
+            },
+        );
         let Some(&Event::JobSubmitted { job, .. }) = events.first() else {
             panic!("not taken")
         };

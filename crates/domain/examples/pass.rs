@@ -324,7 +324,14 @@ fn main() {
     let mut running = Vec::new();
     for n in 0..NODES {
         let (owner, spec) = (users[(n * 7919) % users.len()], whole_node.clone());
-        let events = cell.act(Actor::System, Wish::Submit { owner, spec });
+        let events = cell.act(
+            Actor::System,
+            Wish::Submit {
+                owner,
+                spec,
+                trace: None,
+            },
+        );
         if let Some(Event::JobPlaced { job, .. }) = events.last() {
             running.push(*job);
         }
@@ -353,7 +360,14 @@ fn main() {
     for n in 0..WAITING {
         let owner = users[(n * 6151) % users.len()];
         let spec = shapes[(n / 3) % shapes.len()].clone();
-        cell.act(Actor::System, Wish::Enqueue { owner, spec });
+        cell.act(
+            Actor::System,
+            Wish::Enqueue {
+                owner,
+                spec,
+                trace: None,
+            },
+        );
     }
     let (submitted, heap) = (busy() - begin, HEAP.load(Ordering::Relaxed) - before);
     println!(

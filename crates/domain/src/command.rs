@@ -40,6 +40,7 @@ use crate::workload::job::{PauseReason, StopReason};
 use crate::workload::service::{Replicas, ServiceUse};
 use crate::workload::session::{SessionEnd, SessionKind};
 use crate::workload::spec::{JobSpec, Sku};
+use crate::workload::trace::TraceParent;
 use crate::workload::usage::Usage;
 
 /// A wish with everything needed to decide it.
@@ -394,11 +395,14 @@ pub enum Wish {
     Submit {
         owner: UserId,
         spec: Arc<JobSpec>,
+        /// Where in whose trace it was asked for.
+        trace: Option<TraceParent>,
     },
     /// Submits a job that takes its turn: others who wait may be about to get what it wants.
     Enqueue {
         owner: UserId,
         spec: Arc<JobSpec>,
+        trace: Option<TraceParent>,
     },
     Stop {
         job: JobId,

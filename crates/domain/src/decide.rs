@@ -287,8 +287,8 @@ fn decided(case: &mut Case<'_>) -> Result<Vec<Event>, Refusal> {
             ))
         }
 
-        Wish::Submit { owner, spec } => case.submit(*owner, spec, true),
-        Wish::Enqueue { owner, spec } => case.submit(*owner, spec, false),
+        Wish::Submit { owner, spec, trace } => case.submit(*owner, spec, *trace, true),
+        Wish::Enqueue { owner, spec, trace } => case.submit(*owner, spec, *trace, false),
         Wish::Stop { job, reason } => case.stop(*job, *reason),
         Wish::Resize {
             job,

@@ -59,6 +59,7 @@ use crate::workload::spec::{Demand, JobSpec, Sku};
 use crate::workload::task::Task;
 use crate::workload::task::pieces::Again;
 use crate::workload::task::span::Span;
+use crate::workload::trace::TraceParent;
 
 pub use charge::{Charge, Resold};
 pub use subject::Subject;
@@ -291,6 +292,9 @@ pub enum Event {
         /// How its demand came about, where it said what it is.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         derivation: Option<Box<Derivation>>,
+        /// Where in whose trace it was submitted; absent where it has a trace of its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trace: Option<TraceParent>,
     },
     /// A task of a job was made, and waits. It is its job's in all but its part of the work.
     TaskSubmitted {

@@ -23,6 +23,7 @@ pub mod session;
 pub mod spec;
 pub mod split;
 pub mod task;
+pub mod trace;
 pub mod train;
 pub mod usage;
 

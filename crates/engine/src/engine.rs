@@ -7,7 +7,7 @@
 use async_trait::async_trait;
 use tenure_api::channel::reading::DeviceReading;
 use tenure_api::channel::stream::Target;
-use tenure_api::channel::{AllocationReport, DeviceSlice, GpuQuestion, LogChunk, LogStream, Order};
+use tenure_api::channel::{AllocationReport, DeviceSlice, GpuQuestion, LogChunk, LogStream, Order, Took};
 use tenure_domain::id::{AllocationId, GpuId, NodeId, VolumeId};
 use tenure_domain::market::check::GpuReport;
 use tenure_domain::schedule::fleet::Inventory;
@@ -58,6 +58,12 @@ pub enum Seen {
         whole: bool,
         allocations: Vec<AllocationReport>,
     },
+    /// What the start of an allocation took, step by step, by its node.
+    Started {
+        node: NodeId,
+        allocation: AllocationId,
+        steps: Vec<Took>,
+    },
     /// Nothing of a volume is on the node any more.
     VolumeErased {
         node: NodeId,
@@ -91,6 +97,7 @@ impl Seen {
             Seen::Joined { node, .. }
             | Seen::Inventory { node, .. }
             | Seen::Report { node, .. }
+            | Seen::Started { node, .. }
             | Seen::VolumeErased { node, .. }
             | Seen::Scrubbed { node, .. }
             | Seen::Checked { node, .. }

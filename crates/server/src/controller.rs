@@ -26,6 +26,7 @@ pub use follow::{catch_up, follow};
 pub use recover::{RecoverError, Recovered, event, recover};
 
 use crate::metrics::Metrics;
+use crate::trace::Traces;
 use crate::view::View;
 
 /// Commands waiting to be decided; more than this and callers wait.
@@ -82,6 +83,7 @@ pub struct Controller {
     reader: JournalReader,
     metrics: Arc<Metrics>,
     door: Arc<RwLock<Option<Door>>>,
+    traces: Option<Arc<Traces>>,
 }
 
 #[derive(Clone)]
@@ -98,7 +100,13 @@ impl Controller {
             reader,
             metrics: Arc::default(),
             door: Arc::default(),
+            traces: None,
         }
+    }
+
+    /// The same, with jobs told of in traces.
+    pub fn traced(self, traces: Option<Arc<Traces>>) -> Controller {
+        Controller { traces, ..self }
     }
 
     /// Starts deciding. The view must stand at the journal's head.
@@ -146,6 +154,11 @@ impl Controller {
     /// What was counted since the process began.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
+    }
+
+    /// Where jobs are told of in traces, if they are.
+    pub fn traces(&self) -> Option<&Arc<Traces>> {
+        self.traces.as_ref()
     }
 
     /// The journal for reading, whether this server leads or follows.

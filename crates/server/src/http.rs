@@ -5,6 +5,7 @@
 //! calls `serve`.
 
 pub mod body;
+pub(crate) mod caught;
 pub mod cursor;
 pub mod etag;
 pub mod fail;

@@ -24,6 +24,7 @@ mod routes;
 mod service;
 mod session;
 mod throttle;
+pub mod trace;
 pub mod up;
 pub mod view;
 mod webhook;

@@ -52,6 +52,7 @@ pub struct Metrics {
     problems: Mutex<BTreeMap<String, u64>>,
     tenants: Mutex<BTreeMap<String, Fate>>,
     pub(crate) webhooks: Tries,
+    pub(crate) traces: Spans,
 }
 
 /// What was sent, by whether it was taken.
@@ -71,6 +72,54 @@ impl Tries {
         for (result, count) in [("taken", &self.taken), ("failed", &self.failed)] {
             page.put(&[("result", result)], count.load(Ordering::Relaxed));
         }
+    }
+}
+
+/// Spans for the operator's collector, by what became of them, and the requests that brought them there.
+#[derive(Default)]
+pub(crate) struct Spans {
+    sent: AtomicU64,
+    rejected: AtomicU64,
+    dropped: AtomicU64,
+    requests: Tries,
+}
+
+impl Spans {
+    pub fn asked(&self, taken: bool) {
+        self.requests.count(taken);
+    }
+
+    pub fn sent(&self, count: u64) {
+        self.sent.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The collector does not want them.
+    pub fn rejected(&self, count: u64) {
+        self.rejected.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// There was no room for them.
+    pub fn dropped(&self, count: u64) {
+        self.dropped.fetch_add(count, Ordering::Relaxed);
+    }
+
+    fn write(&self, page: &mut Page) {
+        page.counter(
+            "tenure_trace_spans",
+            "Spans of jobs for the collector, by what became of them; dropped are those there was no room for.",
+        );
+        for (result, count) in [
+            ("sent", &self.sent),
+            ("rejected", &self.rejected),
+            ("dropped", &self.dropped),
+        ] {
+            page.put(&[("result", result)], count.load(Ordering::Relaxed));
+        }
+        page.counter(
+            "tenure_trace_requests",
+            "Requests to the collector, by whether it took what was sent.",
+        );
+        self.requests.write(page);
     }
 }
 
@@ -101,6 +150,7 @@ impl Default for Metrics {
             problems: Mutex::default(),
             tenants: Mutex::default(),
             webhooks: Tries::default(),
+            traces: Spans::default(),
         }
     }
 }
@@ -254,6 +304,7 @@ impl Metrics {
             "Requests to webhooks' receivers, by whether they took what was sent.",
         );
         self.webhooks.write(page);
+        self.traces.write(page);
     }
 
     /// What became of the jobs of those tenants that are `seen`.

@@ -179,6 +179,13 @@ impl Reconciler {
                 self.wish(Actor::Node(node), wish, "an erasure was not taken")
                     .await;
             }
+            Seen::Started {
+                allocation, steps, ..
+            } => {
+                if let Some(traces) = self.controller.traces() {
+                    traces.started(&self.controller, node, allocation, &steps);
+                }
+            }
             Seen::Scrubbed { receipt, .. } => self.scrubbed(node, receipt).await,
             Seen::Checked {
                 gpu, number, report, ..
@@ -363,7 +370,13 @@ impl Reconciler {
         let done = match step {
             Step::Start(allocation) => {
                 match order::order(&self.controller, &self.keyring, allocation).await {
-                    Ok(Some(order)) => self.engine.start(node, order).await,
+                    Ok(Some(order)) => {
+                        let sent = self.engine.start(node, order).await;
+                        if let (Ok(()), Some(traces)) = (&sent, self.controller.traces()) {
+                            traces.ordered(&self.controller, allocation);
+                        }
+                        sent
+                    }
                     Ok(None) => return,
                     Err(why) => {
                         let observation = tenure_domain::command::Observation::NotStarted { why };

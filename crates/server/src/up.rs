@@ -25,6 +25,7 @@ use crate::keyring::{Keyring, KeyringError};
 use crate::log::{Collector, CollectorOptions};
 use crate::reading::Readings;
 use crate::reconcile::{Enrolment, Reconciler};
+use crate::trace::{Exporter, TraceOptions, Traces};
 use crate::view::View;
 
 use local_agent::LocalAgent;
@@ -55,6 +56,8 @@ pub struct UpOptions {
     pub allow_remote_plaintext: bool,
     /// Hosts that webhooks may be sent to though their addresses are not public, with a port or without.
     pub private_webhooks: Vec<String>,
+    /// Where jobs are told of in traces.
+    pub traces: Option<TraceOptions>,
     /// Prints nothing but errors on the terminal.
     pub quiet: bool,
 }
@@ -115,7 +118,10 @@ pub async fn up(options: UpOptions) -> Result<(), UpError> {
     let journal = Opened::open(&options).await?;
     let recovered = controller::recover(journal.reader()).await?;
     let view = Arc::new(View::new(recovered.state, recovered.seq));
-    let controller = Controller::following(view, journal.reader().clone());
+    let platform = journal.reader().platform();
+    let traces = options.traces.clone();
+    let traces = traces.map(|traces| Traces::new(traces, platform, &hostname()));
+    let controller = Controller::following(view, journal.reader().clone()).traced(traces);
     let engine = Arc::new(Switch::default());
     let logs = LogStore::open(&location(&options)).await?;
     let house = House {
@@ -301,7 +307,10 @@ impl House {
     ) -> Result<(), UpError> {
         let (options, controller) = (&self.options, &self.controller);
         let handle = journal.handle();
+        let exporter = Exporter::begin(controller).await?;
         let mut writing = controller.lead(journal, WriterOptions::default());
+        let all_told = CancellationToken::new();
+        let telling = exporter.map(|exporter| tokio::spawn(exporter.run(handle.clone(), all_told.clone())));
         crate::session::end_orphans(controller).await;
         let founded = found::found(controller, &options.data_dir).await?;
         let demo = if options.demo {
@@ -379,6 +388,10 @@ impl House {
             None => writing.await,
         };
         signing.abort();
+        all_told.cancel();
+        if let Some(telling) = telling {
+            let _ = telling.await;
+        }
         let journal = ended.expect("the writer does not panic").map_err(UpError::Lost)?;
         journal.close().await.map_err(UpError::Lost)
     }

@@ -49,6 +49,8 @@ pub struct House {
     pub host_dirs: Vec<PathBuf>,
     /// What an agent is told of this machine by its environment.
     pub agent_env: Vec<(String, String)>,
+    /// What a server is told by its environment.
+    pub server_env: Vec<(String, String)>,
     server: Option<Child>,
     agent: Option<Child>,
 }
@@ -67,6 +69,7 @@ impl House {
             with_agent: false,
             host_dirs: Vec::new(),
             agent_env: Vec::new(),
+            server_env: Vec::new(),
             server: None,
             agent: None,
         }
@@ -116,6 +119,7 @@ impl House {
         if let Some(url) = &self.database {
             command.args(["--database", url]);
         }
+        command.envs(self.server_env.iter().map(|(name, value)| (name, value)));
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)

@@ -117,7 +117,16 @@ impl Platform {
     pub async fn submit(&self, owner: UserId, spec: Arc<JobSpec>) -> anyhow::Result<Accepted> {
         done(
             self.controller
-                .submit(Actor::user(owner), Wish::Submit { owner, spec }, None, None)
+                .submit(
+                    Actor::user(owner),
+                    Wish::Submit {
+                        owner,
+                        spec,
+                        trace: None,
+                    },
+                    None,
+                    None,
+                )
                 .await,
         )
     }

@@ -205,6 +205,9 @@ impl Session<'_> {
         let mut whole = self.node.table.whole();
         self.node.add_usage(&mut whole);
         self.node.add_conduct(&mut whole, self.identity);
+        for start in self.node.starts(&whole) {
+            self.send(start).await?;
+        }
         let mut parts = whole.chunks(AT_ONCE).peekable();
         loop {
             let allocations = parts.next().unwrap_or_default().to_vec();
@@ -245,6 +248,9 @@ impl Session<'_> {
         let mut untold = self.node.table.untold(running);
         self.node.add_usage(&mut untold);
         self.node.add_conduct(&mut untold, self.identity);
+        for start in self.node.starts(&untold) {
+            self.send(start).await?;
+        }
         for allocations in untold.chunks(AT_ONCE) {
             self.send(FromAgent::Report {
                 whole: false,

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tenure_api::channel::stream::Size;
 
 use super::door::{Door, Input};
+use super::status::tell_walls;
 use super::tally::{Denials, Tally};
 use super::terminal;
 use crate::isolate::broker::{Brokered, Worker};
@@ -115,6 +116,9 @@ pub(super) fn main(seat: &Seat, cgroups: &[PathBuf], ends: Ends) -> ! {
     // Before the root changes: the door is in the allocation's directory.
     let started = Door::new(&SIGNALS).and_then(|mut door| {
         finish(seat, &world.launch, given)?;
+        if world.launch.order.is_traced() {
+            tell_walls(status.as_fd());
+        }
         let (stdio, input) = stdio(&world.launch, stdout, stderr, &from_parent)?;
         door.set_input(input);
         let program = Program {

@@ -111,6 +111,7 @@ impl Node {
             .unwrap_or_else(PoisonError::into_inner)
             .bury(id)?;
         self.table.remove(id);
+        self.steps.forget(id);
         self.clear_away(id)
     }
 

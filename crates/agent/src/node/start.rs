@@ -7,11 +7,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
-use tenure_api::channel::{Order, VolumeOrder};
+use tenure_api::channel::{Order, StartStep, VolumeOrder};
 use tenure_domain::storage::volume::MAX_PER_JOB;
 use tenure_domain::workload::spec::Isolation as Level;
 
 use super::{Node, part, wall, watch};
+use crate::clock;
 use crate::driver::Made;
 use crate::isolate::guard::Guard;
 use crate::launch::{ImageRoot, Launch};
@@ -42,6 +43,7 @@ impl Node {
             }
             return Ok(());
         }
+        self.steps.begin(&order);
         // Before it can speak: what is not expected is not listened to.
         self.table.expect(id);
         if order.image.is_some() || self.scrubs.is_due(&Taker::of(&order)) {
@@ -59,11 +61,12 @@ impl Node {
         image: Option<ImageRoot>,
     ) -> io::Result<()> {
         let id = order.allocation;
+        let began_us = clock::monotonic_us();
         let parts = match self.parts.make(&order, &self.found()) {
             Ok(parts) => parts,
             Err(why) => return self.end_unwalled(dir, id, &why),
         };
-        match self.spawn(dir, order, image, &parts) {
+        match self.spawn(dir, order, image, &parts, began_us) {
             Ok(child) => watch::parent(self, id, child),
             Err(error) if wall::is_no_wall(&error) => {
                 self.shares.withdraw(id);
@@ -135,6 +138,7 @@ impl Node {
         order: Order,
         image: Option<ImageRoot>,
         parts: &[Option<Made>],
+        began_us: u64,
     ) -> io::Result<u32> {
         let user_id = if self.isolation.root {
             Some(
@@ -176,7 +180,8 @@ impl Node {
         };
         let (guard, brokered, tether) = match (guard, &self.config.broker, user_id) {
             (Some(guard), Some(broker), Some(user_id)) if order.isolation == Level::Fenced => {
-                let (brokered, tether) = self.start_worker(broker, &order, guard, user_id)?;
+                let worker = || self.start_worker(broker, &order, guard, user_id);
+                let (brokered, tether) = self.steps.time(order.allocation, StartStep::Worker, worker)?;
                 (None, Some(brokered), Some(tether))
             }
             (guard, _, _) => (guard, None, None),
@@ -196,6 +201,7 @@ impl Node {
         variables.extend(mps.iter().flat_map(|client| client.variables.clone()));
         // Last of what can fail: a volume is in use from here on.
         let volumes = self.volumes.mounts(&order.volumes, user_id.unwrap_or(0))?;
+        self.steps.note(order.allocation, StartStep::Devices, began_us);
         let launch = Launch {
             device_files: part::files(&devices, parts),
             variables,

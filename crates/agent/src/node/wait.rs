@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, PoisonError};
 
-use tenure_api::channel::{ImageOrder, Order};
+use tenure_api::channel::{ImageOrder, Order, StartStep};
 use tenure_domain::id::AllocationId;
 use tenure_domain::workload::image::ImageName;
 use tokio::task::AbortHandle;
 
 use super::Node;
+use crate::clock;
 use crate::image::store::Held;
 use crate::image::{ImageError, command};
 use crate::launch::ImageRoot;
@@ -34,12 +35,24 @@ impl Node {
         let node = self.clone();
         let task = self.runtime.spawn(async move {
             let held = match &order.image {
-                Some(image) => Some(node.image_of(image).await),
+                Some(image) => {
+                    let began_us = clock::monotonic_us();
+                    let held = node.image_of(image).await;
+                    node.steps.note(id, StartStep::Image, began_us);
+                    Some(held)
+                }
                 None => None,
             };
             let (cleaner, order) = (node.clone(), Arc::new(order));
             let for_whom = order.clone();
-            let cleaned = tokio::task::spawn_blocking(move || cleaner.clean_for_order(&for_whom)).await;
+            let cleaned = tokio::task::spawn_blocking(move || {
+                let clean = || cleaner.clean_for_order(&for_whom);
+                match for_whom.devices.is_empty() {
+                    true => clean(),
+                    false => cleaner.steps.time(id, StartStep::Scrub, clean),
+                }
+            })
+            .await;
             let cleaned = cleaned.unwrap_or_else(|error| Err(error.to_string()));
             let order = Arc::unwrap_or_clone(order);
             let _ = tokio::task::spawn_blocking(move || node.is_ready(order, held, cleaned)).await;

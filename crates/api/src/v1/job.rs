@@ -121,6 +121,9 @@ pub struct JobView {
     /// Which part of another job it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskView>,
+    /// The trace it is told of in; only on a job asked for by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]

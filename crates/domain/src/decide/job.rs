@@ -24,12 +24,14 @@ use crate::workload::learnt::signature;
 use crate::workload::member::MemberEnd;
 use crate::workload::spec::{Demand, JobSpec};
 use crate::workload::task::{Tasks, cut};
+use crate::workload::trace::TraceParent;
 
 impl Case<'_> {
     pub(super) fn submit(
         &mut self,
         owner: UserId,
         spec: &Arc<JobSpec>,
+        trace: Option<TraceParent>,
         at_once: bool,
     ) -> Result<Vec<Event>, Refusal> {
         let scope = ScopeId::User(owner);
@@ -122,6 +124,7 @@ impl Case<'_> {
             spec: spec.clone(),
             volumes: volumes.clone(),
             derivation,
+            trace,
         }];
         match started {
             Some(Ok(started)) => events.extend(started),

@@ -271,9 +271,12 @@ impl State {
                 spec,
                 volumes,
                 derivation,
+                trace,
             } => {
                 self.submit(at, *job, *owner, spec, volumes);
-                self.living_job(*job).derivation.clone_from(derivation);
+                let job = self.living_job(*job);
+                job.derivation.clone_from(derivation);
+                job.trace = *trace;
             }
             Event::TaskSubmitted { job, task } => self.submit_task(at, *job, task),
             Event::PiecesReturned {
@@ -508,6 +511,7 @@ impl State {
             alike,
             evictions: Evictions::default(),
             saved: None,
+            trace: None,
             tasks,
         };
         self.queue.add(&job);
@@ -668,6 +672,7 @@ impl State {
             allocation,
             node,
             members: if members.len() > 1 { members } else { vec![] },
+            trace: job.trace,
             tasks: job.tasks,
         };
         Retired::Job {

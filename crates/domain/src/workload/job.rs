@@ -11,6 +11,7 @@ use super::derive::Derivation;
 use super::member::{Member, MemberEnd};
 use super::spec::JobSpec;
 use super::task::Tasks;
+use super::trace::TraceParent;
 use super::usage::Usage;
 use crate::audit::JobAudit;
 use crate::forecast::history::Signature;
@@ -237,6 +238,9 @@ pub struct Job {
     /// When it last said that its work is safe, in whichever attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<Time>,
+    /// Where in whose trace it was submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceParent>,
     /// Its tasks, where it is done in tasks: it then has no members, and what it ran and was charged is theirs together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Box<Tasks>>,
@@ -328,6 +332,9 @@ pub struct DoneJob {
     /// The members of its last attempt, where it had several; the two above are of the first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<Member>,
+    /// Where in whose trace it was submitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceParent>,
     /// What became of its pieces, where it was done in tasks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Box<Tasks>>,

@@ -312,6 +312,9 @@ fn default_max_attempts() -> u32 {
     3
 }
 
+/// In which a job finds the trace it belongs to.
+pub const TRACE_PARENT: &str = "TRACEPARENT";
+
 /// Variables that would let a job, or its image, choose its own devices or slip code in front of its libraries.
 pub fn is_reserved_variable(name: &str) -> bool {
     const PREFIXES: [&str; 13] = [
@@ -329,7 +332,8 @@ pub fn is_reserved_variable(name: &str) -> bool {
         "GPU_DEVICE_",
         "GLIBC_TUNABLES",
     ];
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    // Which trace a job belongs to is said with its submission.
+    name == TRACE_PARENT || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn check_variable(name: &str, field: &'static str) -> Result<(), Refusal> {

@@ -910,6 +910,7 @@ fn a_colleague_does_not_read_my_secrets() {
             Wish::Submit {
                 owner: ada,
                 spec: job.clone(),
+                trace: None,
             },
         )
         .expect_err("not hers");
@@ -923,6 +924,7 @@ fn a_colleague_does_not_read_my_secrets() {
             Wish::Submit {
                 owner: ada,
                 spec: job,
+                trace: None,
             },
         )
         .expect("her own");

@@ -228,6 +228,7 @@ fn a_gang_placed_in_part_is_never_taken_for_whole() {
         wish: Wish::Submit {
             owner: ada,
             spec: spec("train", gang(4, whole(1)), 3600).into(),
+            trace: None,
         },
     };
     let mut events = decide(&setting.world.state, &command).expect("taken");

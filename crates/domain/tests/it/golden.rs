@@ -362,6 +362,9 @@ fn everything() -> Vec<Event> {
         Wish::Submit {
             owner: ada,
             spec: job.into(),
+            trace: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+                .parse()
+                .ok(),
         },
     );
     let Event::JobSubmitted { job, .. } = submitted[0] else {
@@ -566,6 +569,7 @@ fn everything() -> Vec<Event> {
         Wish::Submit {
             owner: ada,
             spec: spec("pair", gang(2, cpu(100)), 600).into(),
+            trace: None,
         },
     );
     let Event::JobSubmitted { job: pair, .. } = pair[0] else {
@@ -702,7 +706,16 @@ fn outgrown() -> Vec<Event> {
         vram_mib: Some(6000),
     })));
     let spec = Arc::new(job);
-    let submitted = world.by(ada, Wish::Submit { owner: ada, spec }).expect("taken");
+    let submitted = world
+        .by(
+            ada,
+            Wish::Submit {
+                owner: ada,
+                spec,
+                trace: None,
+            },
+        )
+        .expect("taken");
     let Event::TaskSubmitted { job, .. } = submitted[1] else {
         panic!("no task")
     };
@@ -780,7 +793,16 @@ fn made_room(demand: Demand) -> Vec<Event> {
     let mut urgent = spec("urgent", demand, 600);
     urgent.priority = Priority::Urgent;
     let spec = Arc::new(urgent);
-    let mut events = world.by(ada, Wish::Submit { owner: ada, spec }).expect("taken");
+    let mut events = world
+        .by(
+            ada,
+            Wish::Submit {
+                owner: ada,
+                spec,
+                trace: None,
+            },
+        )
+        .expect("taken");
     world.root(Wish::Suspend { scope: acme }).expect("suspended");
     events.extend(world.schedule());
     events

@@ -337,6 +337,7 @@ fn wishes(ids: &Ids, mine: ScopeId, me: UserId) -> Vec<Wish> {
         Wish::Submit {
             owner: ids.user,
             spec: Arc::new(spec("x", cpu(100), 10)),
+            trace: None,
         },
         Wish::Stop {
             job: ids.job,

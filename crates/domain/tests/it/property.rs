@@ -559,7 +559,14 @@ impl Run {
                 } else {
                     Actor::System
                 };
-                self.act(by, Wish::Submit { owner, spec });
+                self.act(
+                    by,
+                    Wish::Submit {
+                        owner,
+                        spec,
+                        trace: None,
+                    },
+                );
             }
             24..32 => self.pass(),
             32..50 => {

@@ -85,6 +85,7 @@ impl Story {
             Wish::Submit {
                 owner,
                 spec: spec.into(),
+                trace: None,
             },
         )?;
         let job = events.iter().find_map(|event| {

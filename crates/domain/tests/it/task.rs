@@ -634,6 +634,7 @@ fn what_is_done_with_one_program_is_not_done_with_many() {
             Wish::Submit {
                 owner,
                 spec: Arc::new(forged),
+                trace: None,
             },
         )
         .expect_err("forged");

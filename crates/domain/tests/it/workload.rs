@@ -122,6 +122,7 @@ fn what_was_derived_is_in_the_event_and_replay_derives_nothing() {
     let wish = Wish::Submit {
         owner: ada,
         spec: std::sync::Arc::new(job),
+        trace: None,
     };
     let events = world.by(ada, wish).expect("taken");
     let Event::JobSubmitted {

@@ -348,6 +348,7 @@ impl World {
             Wish::Submit {
                 owner,
                 spec: Arc::new(spec),
+                trace: None,
             },
         )?;
         match events.first() {

@@ -10,7 +10,8 @@ use rustls::pki_types::CertificateDer;
 use tenure_api::channel::frame::{FrameError, FrameReader, FrameWriter};
 use tenure_api::channel::reading;
 use tenure_api::channel::{
-    AllocationReport, BadFrame, FromAgent, FromServer, MAX_JOIN_FRAME, MAX_REPORTS, Reader, RunState,
+    AllocationReport, BadFrame, FromAgent, FromServer, MAX_JOIN_FRAME, MAX_REPORTS, MAX_STEPS, Reader,
+    RunState,
 };
 use tenure_domain::id::NodeId;
 use tenure_domain::name;
@@ -355,6 +356,17 @@ async fn take(
             added.map_err(|refusal| Bye::new(refusal.code.as_str(), refusal.sentence))?;
             link.say(Outgoing::Message(FromServer::Rotated { certificate_pem }, None))
                 .await;
+        }
+        FromAgent::Started { allocation, steps } => {
+            if steps.len() > MAX_STEPS {
+                return Err(Bye::new("invalid_report", "no start has so many steps"));
+            }
+            let seen = Seen::Started {
+                node,
+                allocation,
+                steps,
+            };
+            inner.emit(seen).await;
         }
         FromAgent::VolumeErased { volume } => inner.emit(Seen::VolumeErased { node, volume }).await,
         FromAgent::Scrubbed { receipt } => inner.emit(Seen::Scrubbed { node, receipt }).await,

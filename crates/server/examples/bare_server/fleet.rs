@@ -48,7 +48,7 @@ pub async fn make(controller: &Controller, gpus: usize) -> anyhow::Result<()> {
                 r#"{{"name":"job-{number}","command":["true"],"demand":{{"gpus":1,"compute_permille":{share},"vram_mib":{vram_mib},"cpu_milli":10,"memory_mib":16}}}}"#
             );
             let spec: Arc<JobSpec> = Arc::new(serde_json::from_str(&text).expect("a job"));
-            wish(controller, Actor::user(owner), Wish::Submit { owner, spec })
+            wish(controller, Actor::user(owner), Wish::Submit { owner, spec, trace: None })
         });
         for done in futures_util::future::join_all(submits).await {
             done?;

@@ -121,7 +121,9 @@ impl Writer {
         let (at, ids) = self.clock.tick();
         let wish = match request.wish {
             // Once a pass is over nobody who waits can start; while it goes on, who comes would get before them.
-            Wish::Submit { owner, spec } if self.pass.is_some() => Wish::Enqueue { owner, spec },
+            Wish::Submit { owner, spec, trace } if self.pass.is_some() => {
+                Wish::Enqueue { owner, spec, trace }
+            }
             wish => wish,
         };
         let command = Command {

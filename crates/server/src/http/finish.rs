@@ -15,8 +15,10 @@ use tenure_api::problem::Problem;
 use super::Shared;
 use super::fail::Fail;
 use crate::audit;
+use crate::controller::now;
 use crate::keyring::random;
 use crate::openapi::Operation;
+use crate::trace::Submitted;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -49,8 +51,14 @@ pub(crate) async fn finish(
     });
     request.extensions_mut().insert(notes.clone());
     let metrics = shared.app.controller.metrics();
-    let began = Instant::now();
+    let (began, began_at) = (Instant::now(), now());
     let mut response = next.run(request).await;
+    if let Some(submitted) = response.extensions_mut().remove::<Submitted>()
+        && let Some(traces) = shared.app.controller.traces()
+    {
+        let status = response.status().as_u16();
+        traces.submitted(&shared.app.controller, submitted, began_at, status);
+    }
     if let Some(problem) = problem_of(&mut response) {
         audit::note(&shared.audit, &notes, &problem);
         metrics.problem(&problem.code);

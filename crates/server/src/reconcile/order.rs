@@ -6,11 +6,13 @@ use tenure_domain::State;
 use tenure_domain::id::{AllocationId, SecretId};
 use tenure_domain::tenancy::policy::Network;
 use tenure_domain::tenancy::scope::ScopeId;
+use tenure_domain::workload::spec::TRACE_PARENT;
 use tenure_domain::workload::task::words;
 
 use super::member;
 use crate::controller::Controller;
 use crate::keyring::Keyring;
+use crate::trace;
 
 /// The order for an allocation; none when it is no longer intended, an explanation when it cannot be made.
 pub async fn order(
@@ -80,6 +82,9 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
         })
     });
     let owner = ScopeId::User(job.owner);
+    let mut env = member::environment(&state, job, allocation);
+    let parent = trace::handed_on(controller.traces(), &state, job, allocation.attempt);
+    env.extend(parent.map(|parent| (TRACE_PARENT.to_owned(), parent.to_string())));
     let order = Order {
         allocation: id,
         job: job.id,
@@ -87,7 +92,7 @@ fn draft(controller: &Controller, id: AllocationId) -> Result<Option<(Order, Wan
         tenant: tenant(&state, id),
         attempt: allocation.attempt,
         command: words::command(spec).into_owned(),
-        env: member::environment(&state, job, allocation),
+        env,
         secrets: Vec::new(),
         workdir: spec.workdir.clone(),
         image: spec.image.as_ref().map(|name| {

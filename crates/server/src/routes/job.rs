@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::header;
 use axum::response::Response;
 use tenure_api::v1::job::{JobPhase, JobQuery, JobView, SubmitJob, Why};
 use tenure_api::v1::page::Page;
@@ -31,12 +32,14 @@ use crate::auth::Caller;
 use crate::controller::{Accepted, Controller, now};
 use crate::http::Shared;
 use crate::http::body::{JsonBody, NoBody};
+use crate::http::caught::Caught;
 use crate::http::fail::{Answer, Fail};
 use crate::http::path::Segments;
 use crate::http::query::Query;
 use crate::idempotency::{RepeatKey, create};
 use crate::openapi::{ChangeProblems, ReadProblems};
 use crate::service;
+use crate::trace::Submitted;
 
 /// A job wherever it is.
 pub(super) enum Found {
@@ -51,6 +54,19 @@ impl Found {
             Found::Live(job) => job.tasks.is_some(),
             Found::Done { job, .. } => job.tasks.is_some(),
         }
+    }
+
+    /// The trace in which is told of it: where its caller's is, and its own where Tenure tells of one.
+    fn trace_id(&self, shared: &Shared) -> Option<String> {
+        let (id, trace) = match self {
+            Found::Live(job) => (job.id, job.trace),
+            Found::Done { job, .. } => (job.id, job.trace),
+        };
+        let trace = match (shared.app.controller.traces(), trace) {
+            (Some(traces), trace) => Some(traces.trace_of(id, trace)),
+            (None, trace) => trace.map(|trace| trace.trace),
+        };
+        trace.map(|trace| trace.to_string())
     }
 
     pub fn view(&self, state: &Platform) -> JobView {
@@ -142,22 +158,31 @@ pub(super) fn owner_of(caller: &Caller, owner: Option<&str>) -> Answer<UserId> {
 
 /// Submits a job: it starts at once where it can, and waits where it cannot.
 #[utoipa::path(post, path = "/v1/jobs", tag = "job", request_body = SubmitJob,
-    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating the request with the same key submits nothing twice")),
+    params(("Idempotency-Key" = Option<String>, Header, description = "Repeating the request with the same key submits nothing twice"),
+        ("traceparent" = Option<String>, Header, description = "The trace the job belongs to, as W3C Trace Context has it; anything else is ignored")),
     responses((status = 201, body = JobView), ChangeProblems))]
 pub(crate) async fn submit_job(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
     repeat: RepeatKey,
+    Caught(trace): Caught,
     body: JsonBody<SubmitJob>,
 ) -> Answer<Response> {
     let owner = owner_of(&caller, body.value.owner.as_deref())?;
     let wish = Wish::Submit {
         owner,
         spec: Arc::new(body.value.spec),
+        trace,
     };
-    create(&shared, &caller, repeat, &body.bytes, wish, render)
-        .await
-        .map_err(|fail| fail.under("/spec"))
+    let made = create(&shared, &caller, repeat, &body.bytes, wish, render).await;
+    let mut response = made.map_err(|fail| fail.under("/spec"))?;
+    let place = response.headers().get(header::LOCATION);
+    // A repetition has none: it submitted nothing.
+    let job = place.and_then(|place| place.to_str().ok()?.rsplit('/').next()?.parse().ok());
+    if let Some(job) = job {
+        response.extensions_mut().insert(Submitted { job, trace });
+    }
+    Ok(response)
 }
 
 /// Lists jobs: the live ones, newest first, then those that ended, last ended first.
@@ -182,6 +207,7 @@ pub(crate) async fn job(
     let state = shared.app.controller.view().read();
     let mut view = found.view(&state);
     view.waiting = reason(&state, view.id, now()).map(Into::into);
+    view.trace_id = found.trace_id(&shared);
     view.service = match &found {
         Found::Live(job) => service::view(&shared.services, &state, job).map(Box::new),
         Found::Done { .. } => None,

@@ -46,6 +46,7 @@ fn past(count: u64) -> impl Iterator<Item = HistoryRow> {
             allocation: None,
             node: None,
             members: Vec::new(),
+            trace: None,
             tasks: None,
         };
         HistoryRow {

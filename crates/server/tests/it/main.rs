@@ -28,6 +28,7 @@ mod service;
 mod session;
 mod task;
 mod throttle;
+mod trace;
 mod volume;
 mod webhook;
 mod world;

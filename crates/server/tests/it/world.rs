@@ -26,6 +26,7 @@ use tenure_server::controller::{Controller, WriterOptions, now, recover};
 use tenure_server::http::{App, HttpOptions, serve};
 use tenure_server::keyring::{Keyring, random};
 use tenure_server::reading::Readings;
+use tenure_server::trace::{Exporter, TraceOptions, Traces};
 use tenure_server::view::View;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -160,6 +161,8 @@ pub struct World {
     pub http: reqwest::Client,
     pub stop: CancellationToken,
     tasks: Vec<tokio::task::JoinHandle<()>>,
+    /// Tells of jobs in traces, where that was asked for.
+    telling: Option<(TraceOptions, CancellationToken, tokio::task::JoinHandle<()>)>,
     writer: tokio::task::JoinHandle<Result<Journal, tenure_journal::JournalError>>,
 }
 
@@ -223,23 +226,29 @@ impl World {
     }
 
     pub async fn on(options: HttpOptions, engine: Arc<dyn Engine>) -> World {
-        World::begun(options, engine, std::iter::empty()).await
+        World::begun(options, engine, std::iter::empty(), None).await
+    }
+
+    /// One that tells of its jobs in traces.
+    pub async fn traced(traces: TraceOptions, engine: Arc<dyn Engine>) -> World {
+        World::begun(generous(), engine, std::iter::empty(), Some(traces)).await
     }
 
     /// A platform that is new, with a past: what is in its history already.
     pub async fn after(past: impl Iterator<Item = HistoryRow>) -> World {
-        World::begun(generous(), Arc::new(NoEngine), past).await
+        World::begun(generous(), Arc::new(NoEngine), past, None).await
     }
 
     async fn begun(
         options: HttpOptions,
         engine: Arc<dyn Engine>,
         past: impl Iterator<Item = HistoryRow>,
+        traces: Option<TraceOptions>,
     ) -> World {
         let bytes: [u8; 32] = random();
         let owner = token::write(token::Kind::Key, &bytes).reveal().to_owned();
         let dir = tempfile::tempdir().unwrap();
-        let world = World::open(dir, random(), owner, options, engine, past).await;
+        let world = World::open(dir, random(), owner, options, engine, past, traces).await;
         let key = Digest(Sha256::digest(bytes).into());
         let found = Wish::Found {
             platform: "test".into(),
@@ -253,17 +262,14 @@ impl World {
 
     /// Ends it and begins again on what is in its directory.
     pub async fn again(self, options: HttpOptions) -> World {
+        self.again_on(options, Arc::new(NoEngine)).await
+    }
+
+    pub async fn again_on(self, options: HttpOptions, engine: Arc<dyn Engine>) -> World {
         let (master, owner) = (self.master, self.owner.clone());
+        let traces = self.telling.as_ref().map(|(traces, ..)| traces.clone());
         let dir = self.end().await;
-        World::open(
-            dir,
-            master,
-            owner,
-            options,
-            Arc::new(NoEngine),
-            std::iter::empty(),
-        )
-        .await
+        World::open(dir, master, owner, options, engine, std::iter::empty(), traces).await
     }
 
     async fn open(
@@ -273,6 +279,7 @@ impl World {
         options: HttpOptions,
         engine: Arc<dyn Engine>,
         past: impl Iterator<Item = HistoryRow>,
+        traces: Option<TraceOptions>,
     ) -> World {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let location = Location::Sqlite(dir.path().to_owned());
@@ -289,8 +296,20 @@ impl World {
         }
         let recovered = recover(&journal).await.unwrap();
         let view = Arc::new(View::new(recovered.state, recovered.seq));
-        let controller = Controller::following(view, tenure_journal::JournalReader::clone(&journal));
+        let platform = journal.platform().to_owned();
+        let told = traces
+            .clone()
+            .map(|traces| Traces::new(traces, &platform, "host"));
+        let controller =
+            Controller::following(view, tenure_journal::JournalReader::clone(&journal)).traced(told);
+        let exporter = Exporter::begin(&controller).await.unwrap();
+        let handle = journal.handle();
         let writer = controller.lead(journal, WriterOptions::default());
+        let telling = traces.zip(exporter).map(|(traces, exporter)| {
+            let all_told = CancellationToken::new();
+            let task = tokio::spawn(exporter.run(handle, all_told.clone()));
+            (traces, all_told, task)
+        });
 
         let readings = Arc::new(Readings::default());
         let logs = LogStore::open(&location).await.unwrap();
@@ -323,7 +342,19 @@ impl World {
             http,
             stop,
             tasks,
+            telling,
             writer,
+        }
+    }
+
+    pub fn keyring(&self) -> Arc<Keyring> {
+        Arc::new(Keyring::new(&self.master))
+    }
+
+    /// Has it tell nothing more in traces, as a crash has it: what it has not sent is gone.
+    pub fn break_telling(&mut self) {
+        if let Some((_, _, task)) = &self.telling {
+            task.abort();
         }
     }
 
@@ -334,7 +365,13 @@ impl World {
             task.await.unwrap();
         }
         self.controller.close();
-        self.writer.await.unwrap().unwrap().close().await.unwrap();
+        let journal = self.writer.await.unwrap().unwrap();
+        if let Some((_, all_told, task)) = self.telling {
+            all_told.cancel();
+            // Broken off, it ends so.
+            let _ = task.await;
+        }
+        journal.close().await.unwrap();
         self.dir
     }
 

@@ -196,6 +196,7 @@ async fn admission(dir: &std::path::Path) -> anyhow::Result<()> {
             wish: Wish::Submit {
                 owner,
                 spec: spec.clone(),
+                trace: None,
             },
         };
         ids += 1 << 12;

@@ -140,6 +140,7 @@ impl Run {
             let wish = Wish::Enqueue {
                 owner: user,
                 spec: Arc::new(spec),
+                trace: None,
             };
             drop(self.cell.act(Actor::user(user), wish));
         }
@@ -169,6 +170,7 @@ impl Run {
         let wish = Wish::Submit {
             owner,
             spec: Arc::new(spec),
+            trace: None,
         };
         drop(self.cell.act(Actor::user(owner), wish));
     }

@@ -189,6 +189,7 @@ fn start(cell: &mut Cell, year: &mut Year, count: usize) {
         let wish = Wish::Submit {
             owner,
             spec: Arc::new(spec),
+            trace: None,
         };
         let began = Instant::now();
         let submitted = cell.act(Actor::user(owner), wish);

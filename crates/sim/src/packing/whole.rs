@@ -96,7 +96,14 @@ impl Cell {
     fn submit(&mut self, turn: usize, spec: &Arc<JobSpec>) -> Vec<Event> {
         let owner = self.users[(turn * 7919) % self.users.len()];
         let spec = spec.clone();
-        self.act(Actor::user(owner), Wish::Submit { owner, spec })
+        self.act(
+            Actor::user(owner),
+            Wish::Submit {
+                owner,
+                spec,
+                trace: None,
+            },
+        )
     }
 
     fn observe(&mut self, node: NodeId, allocation: AllocationId, observation: Observation) {

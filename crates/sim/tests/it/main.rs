@@ -13,6 +13,7 @@ mod session;
 mod share;
 mod task;
 mod tidy;
+mod trace;
 mod up;
 mod volume;
 mod walk;

@@ -58,6 +58,17 @@ fn wrong_settings_are_refused_with_the_reason() {
             "absent.pem",
         ),
         ("up --listen 127.0.0.1:0 --lease-term 0s".into(), "--lease-term"),
+        ("up --listen 127.0.0.1:0 --otlp collector:4318".into(), "--otlp"),
+        (
+            "up --listen 127.0.0.1:0 --otlp http://u:p@c".into(),
+            "OTEL_EXPORTER_OTLP_HEADERS",
+        ),
+        (
+            format!(
+                "OTEL_EXPORTER_OTLP_ENDPOINT=nonsense; export OTEL_EXPORTER_OTLP_ENDPOINT; up {LISTEN} --data-dir none"
+            ),
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+        ),
         (format!("echo text >plain; up {LISTEN} --data-dir plain"), "plain"),
         (format!("up {LISTEN} --data-dir /proc/tenure"), "/proc/tenure"),
         (

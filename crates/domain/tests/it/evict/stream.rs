@@ -66,6 +66,7 @@ impl Stream {
         let wish = tenure_domain::Wish::Submit {
             owner,
             spec: spec.into(),
+            trace: None,
         };
         let events = self.world.by(owner, wish).ok()?;
         self.follow(&events);

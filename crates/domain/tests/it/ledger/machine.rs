@@ -145,6 +145,7 @@ impl Machine {
         let wish = Wish::Submit {
             owner: user,
             spec: work.into(),
+            trace: None,
         };
         self.act("submit", Actor::user(user), wish);
     }

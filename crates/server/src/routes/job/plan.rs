@@ -39,6 +39,7 @@ pub(crate) async fn plan_job(
     let wish = Wish::Submit {
         owner,
         spec: Arc::new(body.value.spec),
+        trace: None,
     };
     let command = Command {
         at,

@@ -114,6 +114,7 @@ pub(in crate::routes) fn live(state: &State, job: &Job) -> JobView {
         service: None,
         tasks: task::progress(state, job, now()),
         task: task::part(&job.spec, job.resold.unwrap_or(job.charged.money).0),
+        trace_id: None,
     }
 }
 
@@ -143,5 +144,6 @@ pub(in crate::routes) fn done(state: &State, job: &DoneJob, path: &str) -> JobVi
         service: None,
         tasks: task::outcome(job),
         task: task::part(&job.spec, job.resold.unwrap_or(job.charged.money).0),
+        trace_id: None,
     }
 }

@@ -137,7 +137,15 @@ pub async fn build(
     }
     for n in 0..nodes * GPUS * SLICES {
         let (owner, spec) = (owners[n % owners.len()], spec.clone());
-        let (_, events) = act(Actor::user(owner), Wish::Submit { owner, spec }).await?;
+        let (_, events) = act(
+            Actor::user(owner),
+            Wish::Submit {
+                owner,
+                spec,
+                trace: None,
+            },
+        )
+        .await?;
         let placed = events.iter().find_map(|event| match &**event {
             Event::JobPlaced { allocation, .. } => Some(allocation),
             _ => None,
