@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tenure_api::channel::{AllocationReport, FromAgent, MAX_REPORTS, RunState, VERSION};
+use tenure_api::channel::{
+    AllocationReport, FromAgent, MAX_REPORTS, MAX_STEPS, RunState, StartStep, Took, VERSION,
+};
 use tenure_domain::id::AllocationId;
 use tenure_engine::Seen;
 use tenure_engine::conformance::Watcher;
@@ -223,6 +225,36 @@ async fn frames_too_long_or_cut_short_end_the_connection() {
             })
             .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_start_took_is_passed_on_and_no_more_steps_than_there_are() {
+    let house = House::new().await;
+    let card = house.node(1).await;
+    let mut watcher = Watcher::of(&house.hub);
+    let mut wire = house.wire(&card).await;
+    wire.open().await;
+    let started = |count| FromAgent::Started {
+        allocation: AllocationId(3),
+        steps: vec![
+            Took {
+                step: StartStep::Exec,
+                ended_ago_us: 7,
+                took_us: u64::MAX,
+            };
+            count
+        ],
+    };
+    wire.say(&started(2)).await;
+    let steps = watcher
+        .until(|seen| match seen {
+            Seen::Started { steps, .. } => Some(steps.len()),
+            _ => None,
+        })
+        .await;
+    assert_eq!(steps, 2);
+    wire.say(&started(MAX_STEPS + 1)).await;
+    assert_eq!(wire.bye().await.as_deref(), Some("invalid_report"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

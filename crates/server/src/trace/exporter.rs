@@ -28,7 +28,7 @@ const PAGE: usize = 1000;
 /// How often it is written down how far spans were taken, and asked what jobs wait for.
 const TICK: Duration = Duration::from_secs(1);
 /// Jobs asked in one tick: each is looked for a place.
-const ASKED_AT_ONCE: usize = 16;
+const ASKED_AT_ONCE: usize = 4;
 /// The mark's id among those beside the journal.
 const MARK: &str = "traces";
 

@@ -39,8 +39,9 @@ const ASK_AGAIN: Duration = Duration::from_secs(30);
 pub(super) struct Lives {
     ids: Arc<Ids>,
     live: HashMap<JobId, Life>,
-    /// Whom to ask what they wait for, and when; the next first.
+    /// Whom to ask what they wait for, and when; the next first. Those that were asked wait longer, and for themselves.
     waiting: VecDeque<(Instant, JobId)>,
+    asked: VecDeque<(Instant, JobId)>,
     look: Duration,
 }
 
@@ -49,7 +50,7 @@ struct Life {
     context: Context,
     /// What it was submitted with.
     caller: Option<TraceParent>,
-    about: Attributes,
+    whose: Whose,
     submitted: Time,
     /// When the request came, where this server saw it.
     asked_ns: Option<u64>,
@@ -61,12 +62,31 @@ struct Life {
     is_parent: bool,
 }
 
+/// Who submitted what; of a task, its job's, and which it is.
+#[derive(Clone)]
+struct Whose {
+    owner: UserId,
+    spec: Arc<JobSpec>,
+    task: Option<(JobId, u32)>,
+}
+
+impl Whose {
+    fn of(owner: UserId, spec: &Arc<JobSpec>) -> Whose {
+        Whose {
+            owner,
+            spec: spec.clone(),
+            task: spec.task.as_ref().map(|task| (task.of, task.number)),
+        }
+    }
+}
+
 impl Lives {
     pub fn new(ids: Arc<Ids>, look: Duration) -> Lives {
         Lives {
             ids,
             live: HashMap::new(),
             waiting: VecDeque::new(),
+            asked: VecDeque::new(),
             look,
         }
     }
@@ -77,9 +97,8 @@ impl Lives {
 
     fn insert(
         &mut self,
-        state: &State,
         job: JobId,
-        (owner, spec): (UserId, &JobSpec),
+        whose: Whose,
         (caller, of): (Option<TraceParent>, Option<(JobId, Option<TraceParent>)>),
         submitted: Time,
     ) -> Option<&mut Life> {
@@ -90,7 +109,7 @@ impl Lives {
         let life = Life {
             context,
             caller,
-            about: about(state, job, owner, spec),
+            whose,
             submitted,
             asked_ns: None,
             attempt_number: 1,
@@ -109,7 +128,7 @@ impl Lives {
         });
         let look = Instant::now() + self.look;
         let place = (job.trace, of);
-        let Some(life) = self.insert(state, job.id, (job.owner, &job.spec), place, job.submitted) else {
+        let Some(life) = self.insert(job.id, Whose::of(job.owner, &job.spec), place, job.submitted) else {
             return;
         };
         life.is_parent = job.is_parent();
@@ -136,7 +155,7 @@ impl Lives {
             return;
         }
         life.stage = Some(Open::new(Stage::of(job.phase), job.since));
-        if job.phase == Phase::Queued && !job.is_parent() {
+        if job.phase == Phase::Queued {
             self.waiting.push_back((look, job.id));
         }
     }
@@ -152,7 +171,7 @@ impl Lives {
             let caller = state.jobs.get(&task.of).and_then(|of| of.trace);
             (task.of, caller)
         });
-        let Some(life) = self.insert(state, id, (owner, spec), (trace, of), submitted) else {
+        let Some(life) = self.insert(id, Whose::of(owner, spec), (trace, of), submitted) else {
             return;
         };
         match job {
@@ -181,18 +200,18 @@ impl Lives {
 
     /// A job that has waited for a while: what for has to be asked.
     pub fn to_ask(&mut self, now: Instant) -> Option<JobId> {
-        while let Some((due, job)) = self.waiting.front().copied() {
-            if due > now {
-                return None;
-            }
-            self.waiting.pop_front();
-            let waits = |life: &Life| {
-                life.stage
-                    .as_ref()
-                    .is_some_and(|open| open.stage == Stage::Queued)
-            };
-            if self.live.get(&job).is_some_and(waits) {
-                return Some(job);
+        let waits = |life: &Life| {
+            let open = life.stage.as_ref();
+            open.is_some_and(|open| open.stage == Stage::Queued)
+        };
+        for queue in [&mut self.waiting, &mut self.asked] {
+            while let Some((due, job)) = queue.front().copied()
+                && due <= now
+            {
+                queue.pop_front();
+                if self.live.get(&job).is_some_and(waits) {
+                    return Some(job);
+                }
             }
         }
         None
@@ -211,7 +230,7 @@ impl Lives {
             open.note(at, "waiting", attributes.clone());
             open.waits_for = attributes;
         }
-        self.waiting.push_back((Instant::now() + ASK_AGAIN, job));
+        self.asked.push_back((Instant::now() + ASK_AGAIN, job));
     }
 
     /// Tells of what ended with an event.
@@ -224,7 +243,7 @@ impl Lives {
                 trace,
                 ..
             } if !self.knows(*job) => {
-                if let Some(life) = self.insert(state, *job, (*owner, spec), (*trace, None), at) {
+                if let Some(life) = self.insert(*job, Whose::of(*owner, spec), (*trace, None), at) {
                     life.is_parent = Tasks::of(spec).is_some();
                     life.stage = Some(Open::new(Stage::Queued, at));
                     self.waiting.push_back((Instant::now() + self.look, *job));
@@ -235,15 +254,14 @@ impl Lives {
                     return;
                 };
                 let of = Some((task.of, parent.caller));
-                let mut about = parent.about.clone();
-                about.retain(|(key, _)| *key != "tenure.job.id");
-                about.push(("tenure.job.id", Value::text(job)));
-                about.push(("tenure.task.of", Value::text(task.of)));
-                about.push(("tenure.task.number", Value::Number(i64::from(task.number))));
+                let whose = Whose {
+                    task: Some((task.of, task.number)),
+                    ..parent.whose.clone()
+                };
                 let life = Life {
                     context: self.ids.context(*job, None, of),
                     caller: None,
-                    about,
+                    whose,
                     submitted: at,
                     asked_ns: None,
                     attempt_number: 1,
@@ -256,7 +274,7 @@ impl Lives {
             }
             Event::JobEnded { job, outcome } => {
                 if let Some(mut life) = self.live.remove(job) {
-                    Teller::of(&self.ids, *job, at, &mut life, told).end(outcome);
+                    Teller::of(&self.ids, *job, at, &mut life, told).end(state, outcome);
                 }
             }
             _ => {
@@ -301,7 +319,9 @@ pub(super) fn subject(event: &Event) -> Option<JobId> {
     }
 }
 
-fn about(state: &State, job: JobId, owner: UserId, spec: &JobSpec) -> Attributes {
+/// What is said of a job as a whole.
+fn about(state: &State, job: JobId, whose: &Whose) -> Attributes {
+    let Whose { owner, spec, task } = whose;
     let mut about = vec![
         ("tenure.job.id", Value::text(job)),
         ("tenure.job.name", Value::text(&spec.name)),
@@ -309,7 +329,7 @@ fn about(state: &State, job: JobId, owner: UserId, spec: &JobSpec) -> Attributes
         ("tenure.job.priority", Value::text(spec.priority.as_str())),
         ("tenure.user.id", Value::text(owner)),
     ];
-    if let Some(tenant) = state.tree.tenant_of(ScopeId::User(owner)) {
+    if let Some(tenant) = state.tree.tenant_of(ScopeId::User(*owner)) {
         about.push(("tenure.tenant.id", Value::text(tenant)));
         if let Some(scope) = state.tree.get(ScopeId::Tenant(tenant)) {
             about.push(("tenure.tenant", Value::text(&scope.name)));
@@ -318,9 +338,9 @@ fn about(state: &State, job: JobId, owner: UserId, spec: &JobSpec) -> Attributes
     if let Some(sku) = &spec.sku {
         about.push(("tenure.job.sku", Value::text(sku)));
     }
-    if let Some(task) = &spec.task {
-        about.push(("tenure.task.of", Value::text(task.of)));
-        about.push(("tenure.task.number", Value::Number(i64::from(task.number))));
+    if let Some((of, number)) = task {
+        about.push(("tenure.task.of", Value::text(of)));
+        about.push(("tenure.task.number", Value::Number(i64::from(*number))));
     }
     about
 }

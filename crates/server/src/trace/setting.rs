@@ -276,7 +276,8 @@ impl Sampler {
         }
         let [.., a, b, c, d, e, f, g] = trace.bytes();
         let number = u64::from_be_bytes([0, a, b, c, d, e, f, g]);
-        (number as f64) < self.share * (1u64 << 56) as f64
+        // Of all, none is rounded away.
+        self.share >= 1.0 || (number as f64) < self.share * (1u64 << 56) as f64
     }
 }
 

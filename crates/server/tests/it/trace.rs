@@ -378,9 +378,9 @@ async fn a_callers_trace_is_gone_on_with_and_nonsense_is_ignored() {
         &["00-00000000000000000000000000000000-00f067aa0ba902b7-01"],
         &["00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01"],
         &["ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"],
-        &[&long],
+        &[long.as_str()],
         &[""],
-        &[&caller, &caller],
+        &[caller.as_str(), caller.as_str()],
     ];
     let mut traces = BTreeSet::new();
     for parents in nonsense {
@@ -452,7 +452,7 @@ async fn without_a_collector_a_job_has_its_callers_trace_or_none() {
     }
     // The variable is Tenure's own.
     for of in ["env", "secrets"] {
-        let body = json!({ "spec": { "name": "j", "command": ["true"], of: { "TRACEPARENT": "mine" } } });
+        let body = json!({ "spec": { "name": "j", "command": ["true"], (of): { "TRACEPARENT": "mine" } } });
         let refused = world.post(&key, "/v1/jobs", body).await;
         assert_eq!(
             (refused.status.as_u16(), refused.code().as_str()),

@@ -8,7 +8,7 @@ use tenure_domain::{Event, State, Time};
 use super::super::id::{Ids, name};
 use super::super::span::{Attributes, Kind, Moment, Span, Value, ns};
 use super::stage::{self, Attempt, Open, Stage};
-use super::{Life, MAX_MOMENTS};
+use super::{Life, MAX_MOMENTS, about};
 
 /// Tells of one job what one event means.
 pub(super) struct Teller<'a> {
@@ -126,14 +126,14 @@ impl<'a> Teller<'a> {
         }
     }
 
-    pub fn end(&mut self, outcome: &Outcome) {
+    pub fn end(&mut self, state: &State, outcome: &Outcome) {
         let (attributes, error) = stage::outcome(outcome);
         // Whether it ran is its own affair: one too short to be seen running started all the same.
         let failed_to_start = matches!(outcome, Outcome::NotStarted { .. });
         self.close(error.as_deref().filter(|_| failed_to_start));
         self.end_attempt(attributes.clone(), error.as_deref());
         let began_ns = ns(self.life.submitted).min(self.life.asked_ns.unwrap_or(u64::MAX));
-        let mut all = self.life.about.clone();
+        let mut all = about(state, self.job, &self.life.whose);
         all.push((
             "tenure.attempts",
             Value::Number(i64::from(self.life.attempt_number)),

@@ -14,16 +14,25 @@ struct Told {
 
 impl Told {
     fn new() -> Told {
+        let mut told = Told::empty();
+        told.submitted(JOB);
+        told
+    }
+
+    fn empty() -> Told {
         let ids = Arc::new(Ids::new("plt_1", Sampler::default()));
-        let mut told = Told {
+        Told {
             lives: Lives::new(ids, Duration::ZERO),
             spans: Vec::new(),
-        };
+        }
+    }
+
+    fn submitted(&mut self, job: JobId) {
         let spec = json!({ "name": "train", "command": ["true"] });
-        told.hear(
+        self.hear(
             1000,
             Event::JobSubmitted {
-                job: JOB,
+                job,
                 owner: UserId(3),
                 spec: serde_json::from_value(spec).unwrap(),
                 volumes: Vec::new(),
@@ -31,7 +40,6 @@ impl Told {
                 trace: None,
             },
         );
-        told
     }
 
     fn hear(&mut self, at: i64, event: Event) {
@@ -154,6 +162,11 @@ fn an_attempt_that_is_lost_is_one_of_several_and_what_it_waits_for_is_said_when_
     for (at, sentence) in [(1010, "no room"), (1020, "no room"), (1030, "no money")] {
         told.lives.waits_for(JOB, Time(at), &reason(sentence));
     }
+    // Who was asked does not stand before who was not.
+    let other = JobId(8);
+    told.submitted(other);
+    assert_eq!(told.lives.to_ask(later), Some(other));
+    assert_eq!(told.lives.to_ask(later), None);
     told.placed(1100, 1);
     assert_eq!(told.lives.to_ask(later + ASK_AGAIN), None, "it waits no longer");
     assert_eq!(told.spans[0].moments.len(), 2);
