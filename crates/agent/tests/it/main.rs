@@ -29,6 +29,7 @@ mod slice;
 mod stop;
 mod sysfs;
 mod telemetry;
+mod trace;
 mod turn;
 mod volume;
 mod wall;
