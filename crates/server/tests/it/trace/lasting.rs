@@ -13,7 +13,7 @@ use tenure_domain::workload::spec::Isolation;
 use tenure_domain::{Actor, Wish};
 
 use super::collector::{Answer, Collector, Span};
-use super::{Stage, is_whole, one, options, spec, whole};
+use super::stage::{Stage, is_whole, one, options, spec, whole};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_is_away_holds_up_nobody_and_what_has_no_room_is_counted() {
