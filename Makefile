@@ -47,6 +47,7 @@ deny:
 
 # The agent's tests want the guard and the broker's programs beside the agent, where only a build puts them. Every failure is named in one run.
 unit:
+	@[ -d "$${TENURE_SHARED:-../shared}" ] || echo "unit: $${TENURE_SHARED:-../shared} is not there: tests of traces are left out, and those against contracts fail unless TENURE_WITHOUT_SHARED=1"
 	$(CARGO) build -p tenure-guard -p tenure-broker -p tenure-remote
 	$(CARGO) test --workspace --all-features --no-fail-fast
 

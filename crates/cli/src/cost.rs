@@ -6,6 +6,7 @@ use clap::Args as ClapArgs;
 use tenure_api::v1::analysis::{AnalysisQuery, ForecastQuery};
 use tenure_api::v1::cost::{CostQuery, CostView};
 use tenure_api::v1::time::Moment;
+use tenure_domain::ledger::analysis::By;
 
 use self::analysis::ByArg;
 use crate::context::Context;
@@ -27,8 +28,8 @@ pub struct Args {
     #[arg(long, value_parser = parse_since, value_name = "WHEN")]
     until: Option<Moment>,
     /// Put together by this, with what lay idle, instead of job by job
-    #[arg(long, value_enum, value_name = "WHAT")]
-    by: Option<ByArg>,
+    #[arg(long, value_parser = ByArg, value_name = "WHAT")]
+    by: Option<By>,
     /// With --by: only on this GPU class
     #[arg(long, requires = "by")]
     class: Option<String>,
@@ -58,7 +59,7 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     if let Some(by) = args.by {
         let query = AnalysisQuery {
             scope,
-            by: Some(by.into()),
+            by: Some(by),
             since: args.since.map(|at| at.to_string()),
             until: args.until.map(|at| at.to_string()),
             class: args.class,

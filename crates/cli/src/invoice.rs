@@ -78,6 +78,9 @@ pub enum Command {
         scope: String,
         #[arg(value_parser = signed, value_name = "MONEY", allow_hyphen_values = true)]
         amount: i64,
+        /// The invoice on which it was charged
+        #[arg(long)]
+        invoice: Option<String>,
         /// Why; it stands on the next invoice
         #[arg(long)]
         reason: String,
@@ -222,14 +225,14 @@ impl Command {
             Command::Correct {
                 scope,
                 amount,
+                invoice,
                 reason,
             } => {
-                let body = adjustment(
-                    scope_of(&scope).await?,
-                    AdjustmentKind::Correction,
-                    amount,
-                    reason,
-                );
+                let scope = scope_of(&scope).await?;
+                let body = Adjust {
+                    invoice,
+                    ..adjustment(scope, AdjustmentKind::Correction, amount, reason)
+                };
                 adjusted(context, &client.adjust(&body, Some(&fresh_key()?)).await?)
             }
         }

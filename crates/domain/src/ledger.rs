@@ -11,6 +11,7 @@ pub mod book;
 pub mod clause;
 pub mod focus;
 pub mod hold;
+pub mod idle;
 pub mod invoice;
 pub mod price;
 pub mod rate;

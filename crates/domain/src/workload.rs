@@ -104,6 +104,23 @@ impl Workload {
         model.ok().map(|model| model.billions)
     }
 
+    /// What it is about, by which its cost is put together with that of others like it: its kind, and its model by the name of
+    /// the catalogue, or its scene. A scene that was not named is called by its job.
+    pub fn subject(&self, job_name: &str) -> String {
+        let model = |name: &str| {
+            let found = model::find(name, "");
+            found.map_or_else(|_| name.to_owned(), |model| model.name.into_owned())
+        };
+        let of = match self {
+            Workload::Inference(inference) => model(&inference.model),
+            Workload::FineTune(train) | Workload::Training(train) => model(&train.model),
+            Workload::Rendering(Rendering { scene, .. }) | Workload::Video(Video { scene, .. }) => {
+                scene.as_deref().unwrap_or(job_name).to_owned()
+            }
+        };
+        format!("{} {of}", self.kind().as_str())
+    }
+
     /// The frames it is made of; none of what is made of segments.
     pub fn frame_list(&self) -> Option<&Frames> {
         match self {

@@ -11,3 +11,4 @@ pub mod house;
 pub mod jct;
 pub mod packing;
 pub mod platform;
+pub mod shared;

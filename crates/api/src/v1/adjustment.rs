@@ -14,7 +14,7 @@ pub struct Adjust {
     pub kind: AdjustmentKind,
     /// What the scope gets; of a correction negative where it owes more.
     pub amount_micros: i64,
-    /// Of a refund: the invoice it is of.
+    /// Of a refund: the invoice it is of. Of a correction: the invoice that was wrong, where it is of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invoice: Option<String>,
     /// Why; it stands on the next invoice.

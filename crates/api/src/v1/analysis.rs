@@ -14,7 +14,9 @@ use super::time::Moment;
 pub struct AnalysisQuery {
     /// The scope's id; absent means the widest the caller may see.
     pub scope: Option<String>,
-    /// What is put together; `kind` unless said.
+    /// What is put together: `tenant`, `subscriber`, `user`, `class`, `sku`, `kind`, `workload` (the kind with its model or scene),
+    /// `isolation`, `name`, `job`, `hour`, `day`, `month`, or `label:KEY` for what jobs' labels of that key say; `kind` unless said.
+    #[param(value_type = Option<String>)]
     pub by: Option<By>,
     /// From this moment on, RFC 3339; absent means the start of the month.
     pub since: Option<String>,
@@ -36,6 +38,7 @@ pub struct AnalysisView {
     pub scope: ScopeId,
     pub path: String,
     pub currency: String,
+    #[schema(value_type = String)]
     pub by: By,
     pub since: Moment,
     pub until: Moment,
@@ -44,6 +47,9 @@ pub struct AnalysisView {
     pub groups: Vec<NamedGroup>,
     /// There were more groups than are shown; the total counts all.
     pub truncated: bool,
+    /// Keys of labels that jobs counted here have, as `by=label:KEY` takes them; the first fifty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
 }
 
 /// A group, and what people call it where it is a scope.

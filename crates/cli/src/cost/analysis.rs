@@ -1,6 +1,10 @@
 //! What was used, put together by what one asks; what lay idle; what the month will come to.
 
-use clap::ValueEnum;
+use std::ffi::OsStr;
+use std::str::FromStr;
+
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Arg, Command};
 use tenure_api::client::Client;
 use tenure_api::v1::analysis::{AnalysisQuery, AnalysisView, ForecastQuery, ForecastView};
 use tenure_domain::ledger::analysis::{By, Group};
@@ -11,36 +15,21 @@ use crate::refusal::Failure;
 use crate::table::{Table, figure, text};
 use crate::units;
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum ByArg {
-    Tenant,
-    Subscriber,
-    User,
-    Class,
-    Sku,
-    Kind,
-    Isolation,
-    Name,
-    Hour,
-    Day,
-    Month,
-}
+/// What `--by` takes: a word that shells complete, or `label:KEY`.
+#[derive(Debug, Clone)]
+pub struct ByArg;
 
-impl From<ByArg> for By {
-    fn from(by: ByArg) -> By {
-        match by {
-            ByArg::Tenant => By::Tenant,
-            ByArg::Subscriber => By::Subscriber,
-            ByArg::User => By::User,
-            ByArg::Class => By::Class,
-            ByArg::Sku => By::Sku,
-            ByArg::Kind => By::Kind,
-            ByArg::Isolation => By::Isolation,
-            ByArg::Name => By::Name,
-            ByArg::Hour => By::Hour,
-            ByArg::Day => By::Day,
-            ByArg::Month => By::Month,
-        }
+impl TypedValueParser for ByArg {
+    type Value = By;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, value: &OsStr) -> Result<By, clap::Error> {
+        By::from_str.parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let words = By::WORDS.iter().map(|(word, _)| PossibleValue::new(word));
+        let label = PossibleValue::new("label:KEY").help("what jobs' labels of that key say");
+        Some(Box::new(words.chain([label])))
     }
 }
 
@@ -78,8 +67,13 @@ fn show(context: &Context, view: &AnalysisView) -> Result<(), Failure> {
     for of in &view.groups {
         let group = &of.group;
         let name = of.path.as_deref().unwrap_or(&group.group);
+        let name = match &group.name {
+            Some(called) => format!("{called} ({name})"),
+            None if name.is_empty() => "none".to_owned(),
+            None => name.to_owned(),
+        };
         table.row(vec![
-            text(if name.is_empty() { "none" } else { name }),
+            text(name),
             figure(money(group.cost_micros)),
             figure(units::show_gpu_ms(group.gpu_ms)),
             figure(busy(group)),
@@ -102,8 +96,16 @@ fn show(context: &Context, view: &AnalysisView) -> Result<(), Failure> {
             .out
             .note("there are more groups than are shown; the total counts all");
     }
+    if view.by == By::Kind && !view.labels.is_empty() {
+        let all: Vec<String> = view
+            .labels
+            .iter()
+            .map(|key| format!("--by label:{key}"))
+            .collect();
+        context.out.note(format!("also {}", all.join(", ")));
+    }
     context.out.note(format!(
-        "{}, {} to {}; idle cost is what devices cost while they were held and did not work, where that was measured",
+        "{}, {} to {}; idle cost is what was paid for device time that jobs could have had and had no work for, where that was measured",
         view.path, view.since, view.until
     ));
     Ok(())

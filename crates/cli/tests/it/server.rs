@@ -391,6 +391,39 @@ fn costs_are_summed_with_their_currency() {
 }
 
 #[test]
+fn costs_are_put_together_by_label() {
+    let stub = Stub::new(|request| {
+        request.is("GET", "/v1/analysis").then(|| {
+            let sum = json!({"cost_micros": 2_000_000, "rows": 2, "gpu_ms": 3_600_000, "vram_mib_s": 1, "busy_ms": 1000, "idle_ms": 1000,
+                "waste_micros": 1_000_000, "energy_mj": 0, "frames": 0});
+            let group = |name: &str| {
+                let mut group = sum.clone();
+                group["group"] = json!(name);
+                group
+            };
+            ok(json!({"scope": "ten_0000000000001", "path": "acme", "currency": "EUR", "by": "label:project",
+                "since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z", "total": group(""),
+                "groups": [group("film"), group("")], "truncated": false, "labels": ["project"]}))
+        })
+    });
+    let tenure = Tenure::with_server(&stub.url);
+    let out = tenure.run(&["cost", "--by", "label:project"]);
+    out.expect(0, "");
+    let asked = stub.asked();
+    assert!(
+        asked.last().unwrap().target.contains("by=label%3Aproject"),
+        "{:?}",
+        asked.last().unwrap().target
+    );
+    for part in ["film", "none", "2.00 EUR", "1.00 EUR", "50 %"] {
+        assert!(out.stdout.contains(part), "{part}: {}", out.stdout);
+    }
+    for (bad, words) in [("planet", "label:KEY"), ("label:a=b", "no job has such a label")] {
+        tenure.run(&["cost", "--by", bad]).expect(2, words);
+    }
+}
+
+#[test]
 fn a_secret_is_read_from_stdin_and_a_key_printed_once() {
     let stub = Stub::new(
         |request: &Request| match (request.method.as_str(), request.target.as_str()) {

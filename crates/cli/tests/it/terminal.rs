@@ -65,8 +65,8 @@ fn closed_streams_do_no_harm() {
     .expect(2, "no token was given");
 }
 
-/// Runs the command on a terminal of its own, through script(1) where there is one.
-fn on_terminal(tenure: &Tenure, columns: u16, args: &str) -> Option<(i32, String)> {
+/// Runs the command on a terminal of its own, through script(1).
+fn on_terminal(tenure: &Tenure, columns: u16, args: &str) -> (i32, String) {
     let line = format!(
         "stty cols {columns} rows 24; exec {} {args}",
         env!("CARGO_BIN_EXE_tenure")
@@ -82,11 +82,13 @@ fn on_terminal(tenure: &Tenure, columns: u16, args: &str) -> Option<(i32, String
         .args(["-qec", &line, "/dev/null"])
         .stdin(Stdio::null())
         .env("TERM", "xterm");
-    let out = command.output().ok()?;
-    Some((
+    let out = command
+        .output()
+        .expect("script is there: it comes with util-linux, and nothing else here makes a terminal");
+    (
         out.status.code().unwrap_or(-1),
         String::from_utf8_lossy(&out.stdout).into_owned(),
-    ))
+    )
 }
 
 #[test]
@@ -101,9 +103,7 @@ fn no_width_of_a_terminal_is_too_small() {
             ("doctor", 5),
             (&*format!("apply -f {wrong}"), 2),
         ] {
-            let Some((ended, said)) = on_terminal(&tenure, columns, args) else {
-                return;
-            };
+            let (ended, said) = on_terminal(&tenure, columns, args);
             assert_eq!(ended, code, "{args} at {columns}: {said}");
             assert!(!said.contains("panicked"), "{args} at {columns}: {said}");
         }
@@ -114,9 +114,7 @@ fn no_width_of_a_terminal_is_too_small() {
 fn colour_is_for_terminals_that_want_it() {
     let tenure = Tenure::alone();
     assert!(!tenure.run(&["ps"]).stderr.contains('\u{1b}'));
-    let Some((_, plain)) = on_terminal(&tenure, 80, "ps") else {
-        return;
-    };
+    let (_, plain) = on_terminal(&tenure, 80, "ps");
     assert!(plain.contains("\u{1b}[31munreachable:"), "{plain:?}");
     for (variable, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
         let line = format!("{variable}={value} exec {} ps", env!("CARGO_BIN_EXE_tenure"));

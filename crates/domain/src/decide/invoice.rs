@@ -115,7 +115,14 @@ impl Case<'_> {
                 return Err(Refusal::invalid("/invoice", "a refund is of an invoice; name it")
                     .hint("what is of none is a credit"));
             }
-            (_, Some(_)) => return Err(Refusal::invalid("/invoice", "only a refund is of an invoice")),
+            // What it is of tells who reads the bill which month was wrong; unlike a refund it is not bounded by it.
+            (AdjustmentKind::Correction, Some(id)) => self.invoice_of(scope, id).map(|_| ())?,
+            (AdjustmentKind::Credit, Some(_)) => {
+                return Err(Refusal::invalid(
+                    "/invoice",
+                    "only refunds and corrections are of an invoice",
+                ));
+            }
             (_, None) => {}
         }
         self.payable(payer, amount)?;
@@ -132,11 +139,14 @@ impl Case<'_> {
         }])
     }
 
-    fn refundable(&self, scope: ScopeId, id: InvoiceId, amount: Micros) -> Result<(), Refusal> {
+    fn invoice_of(&self, scope: ScopeId, id: InvoiceId) -> Result<&Invoice, Refusal> {
         let invoice = self.invoice(id)?;
-        if invoice.draft.scope != scope {
-            return Err(Refusal::not_found());
-        }
+        let own = invoice.draft.scope == scope;
+        own.then_some(invoice).ok_or_else(Refusal::not_found)
+    }
+
+    fn refundable(&self, scope: ScopeId, id: InvoiceId, amount: Micros) -> Result<(), Refusal> {
+        let invoice = self.invoice_of(scope, id)?;
         let left = Micros(invoice.draft.total.0.saturating_sub(invoice.refunded.0).max(0));
         if amount > left {
             return Err(Refusal::invalid(

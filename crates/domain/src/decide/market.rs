@@ -18,6 +18,7 @@ use crate::market::fill::{Found, Taken, Want, look, node_milli, own_milli};
 use crate::market::offer::{Offer, OfferSpec, Source};
 use crate::market::terms::MarketTerms;
 use crate::market::window::Windows;
+use crate::money::Micros;
 use crate::refusal::{Code, Refusal};
 use crate::schedule::fleet::Gpu;
 use crate::tenancy::role::Action;
@@ -63,7 +64,8 @@ impl Case<'_> {
                 "no such time zone in the tz database",
             ));
         }
-        may_sell(self.state, seller, spec)?;
+        let by = self.command.by.user_id();
+        may_sell(self.state, seller, spec, by, at)?;
         let questions = match &spec.source {
             Source::Quota => {
                 self.has_quota(seller, spec)?;
@@ -85,6 +87,7 @@ impl Case<'_> {
             open: spec.windows.open(zone, at),
             leased_milli: 0,
             forecast: None,
+            by,
         };
         let mut events = vec![Event::OfferMade {
             offer: Box::new(offer.clone()),
@@ -108,10 +111,11 @@ impl Case<'_> {
             let Some(bid) = state.market.bid(*id) else {
                 continue;
             };
-            if may_buy(state, bid.scope, &bid.spec).is_err() {
+            let want = Want::of(bid, self.command.at);
+            // What it may cost is held already.
+            if may_buy(state, &want, Some(Micros::ZERO)).is_err() {
                 continue;
             }
-            let want = Want::of(bid, self.command.at);
             let mut found = Found::default();
             look(state, &want, offer, want.gpu_milli, &mut taken, &mut found);
             events.extend(leases(state, &want, &found, &mut self.ids));

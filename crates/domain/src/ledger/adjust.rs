@@ -29,6 +29,7 @@ pub struct Adjustment {
     pub kind: AdjustmentKind,
     /// What the scope gets; negative where it owes more.
     pub amount: Micros,
+    /// Of a refund what it is of, and of a correction what was wrong, where that is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub invoice: Option<InvoiceId>,
     pub reason: String,

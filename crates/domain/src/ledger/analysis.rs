@@ -1,7 +1,8 @@
-//! Analysis: cost and use by level, class, kind, name and time, what was allocated and lay idle, in money, and what the
-//! month will come to. Pure, over bill rows as one payer sees them.
+//! Analysis: cost and use by level, class, kind, workload, label, name and time, what was allocated and lay idle, in money, and
+//! what the month will come to. Pure, over bill rows as one payer sees them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -12,10 +13,13 @@ use crate::time::{HOUR_MS, Period, Time};
 
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// What rows are put together by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
+/// Keys of labels told of with an analysis.
+const MAX_KEYS: usize = 50;
+const LABEL: &str = "label:";
+
+/// What rows are put together by. Written as its word, or `label:KEY`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum By {
     Tenant,
     Subscriber,
@@ -23,31 +27,39 @@ pub enum By {
     Class,
     Sku,
     Kind,
+    /// The kind with the model or scene it is of.
+    Workload,
     Isolation,
     /// The name of the job or booking.
     Name,
+    Job,
     Hour,
     Day,
     Month,
+    /// What the job's label of this key says.
+    Label(Box<str>),
 }
 
 impl By {
-    pub const ALL: &'static [(&'static str, By)] = &[
+    /// Those that are one word.
+    pub const WORDS: &'static [(&'static str, By)] = &[
         ("tenant", By::Tenant),
         ("subscriber", By::Subscriber),
         ("user", By::User),
         ("class", By::Class),
         ("sku", By::Sku),
         ("kind", By::Kind),
+        ("workload", By::Workload),
         ("isolation", By::Isolation),
         ("name", By::Name),
+        ("job", By::Job),
         ("hour", By::Hour),
         ("day", By::Day),
         ("month", By::Month),
     ];
 
     /// The group a row is in; `path` is that of its owner.
-    fn group(self, row: &BillRow, path: &str) -> String {
+    fn group(&self, row: &BillRow, path: &str) -> String {
         let step = |prefix: &str| {
             let step = path.split('/').find(|step| step.starts_with(prefix));
             step.unwrap_or("").to_owned()
@@ -62,22 +74,63 @@ impl By {
             By::Class => name(interval.and_then(|interval| interval.class.as_ref())),
             By::Sku => name(interval.and_then(|interval| interval.sku.as_ref())),
             By::Kind => interval.map_or_else(|| row.what.as_str().into(), |of| of.kind.as_str().into()),
+            By::Workload => name(row.about().and_then(|about| about.workload.as_ref())),
             By::Isolation => interval.map_or_else(String::new, |of| of.isolation.as_str().into()),
             By::Name => row.name.clone(),
+            By::Job => interval.map_or_else(String::new, |of| of.job.to_string()),
             By::Hour => begin(Time(row.at.0 - row.at.0.rem_euclid(HOUR_MS as i64))),
             By::Day => begin(Period::Day.start(row.at)),
             By::Month => begin(Period::Month.start(row.at)),
+            By::Label(key) => {
+                let value = row.about().and_then(|about| about.labels.get(&**key));
+                value.cloned().unwrap_or_default()
+            }
         }
+    }
+
+    fn is_time(&self) -> bool {
+        matches!(self, By::Hour | By::Day | By::Month)
+    }
+}
+
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match By::WORDS.iter().find(|(_, by)| by == self) {
+            Some((word, _)) => f.write_str(word),
+            None => match self {
+                By::Label(key) => write!(f, "{LABEL}{key}"),
+                _ => unreachable!("all others are words"),
+            },
+        }
+    }
+}
+
+impl From<By> for String {
+    fn from(by: By) -> String {
+        by.to_string()
+    }
+}
+
+impl TryFrom<String> for By {
+    type Error = String;
+    fn try_from(text: String) -> Result<By, String> {
+        text.parse()
     }
 }
 
 impl FromStr for By {
     type Err = String;
     fn from_str(text: &str) -> Result<By, String> {
-        let found = By::ALL.iter().find(|(name, _)| *name == text);
-        found.map(|(_, by)| *by).ok_or_else(|| {
-            let names: Vec<&str> = By::ALL.iter().map(|(name, _)| *name).collect();
-            format!("one of {}", names.join(", "))
+        if let Some(key) = text.strip_prefix(LABEL) {
+            return match crate::name::check(key, "/by") {
+                Ok(()) => Ok(By::Label(key.into())),
+                Err(refusal) => Err(format!("no job has such a label: {}", refusal.sentence)),
+            };
+        }
+        let found = By::WORDS.iter().find(|(word, _)| *word == text);
+        found.map(|(_, by)| by.clone()).ok_or_else(|| {
+            let words: Vec<&str> = By::WORDS.iter().map(|(word, _)| *word).collect();
+            format!("one of {}, or label:KEY", words.join(", "))
         })
     }
 }
@@ -88,13 +141,16 @@ impl FromStr for By {
 pub struct Group {
     /// The class, the kind, the start of the hour, …; empty for what has none.
     pub group: String,
+    /// Of a job, what it is called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     pub cost_micros: i64,
     pub rows: u64,
     pub gpu_ms: u64,
     pub vram_mib_s: u64,
     /// Time devices worked, of those that were measured.
     pub busy_ms: u64,
-    /// Time devices were there for it and did not work.
+    /// Time devices were there for it, as far as its share goes, and it had nothing for them to do (`idle`).
     pub idle_ms: u64,
     /// What that time cost.
     pub waste_micros: i64,
@@ -108,6 +164,8 @@ pub struct Analysis {
     by: By,
     eye: Eye,
     groups: BTreeMap<String, Group>,
+    /// Keys of labels that rows have, the first so many of them.
+    pub keys: BTreeSet<String>,
     pub total: Group,
 }
 
@@ -117,6 +175,7 @@ impl Analysis {
             by,
             eye,
             groups: BTreeMap::new(),
+            keys: BTreeSet::new(),
             total: Group::default(),
         }
     }
@@ -130,9 +189,15 @@ impl Analysis {
             Some(group) => group,
             None => self.groups.entry(name.clone()).or_insert_with(|| Group {
                 group: name,
+                name: (self.by == By::Job && row.interval.is_some()).then(|| row.name.clone()),
                 ..Group::default()
             }),
         };
+        for key in row.about().into_iter().flat_map(|about| about.labels.keys()) {
+            if self.keys.len() < MAX_KEYS && !self.keys.contains(key) {
+                self.keys.insert(key.clone());
+            }
+        }
         group.add(row, amount);
         self.total.add(row, amount);
     }
@@ -140,7 +205,7 @@ impl Analysis {
     /// The dearest first, and what is of one cost by name; times in their order.
     pub fn groups(self) -> Vec<Group> {
         let mut groups: Vec<Group> = self.groups.into_values().collect();
-        if !matches!(self.by, By::Hour | By::Day | By::Month) {
+        if !self.by.is_time() {
             groups.sort_by_key(|group| std::cmp::Reverse(group.cost_micros));
         }
         groups
@@ -164,13 +229,8 @@ impl Group {
         self.busy_ms = self.busy_ms.saturating_add(used.busy_ms);
         self.idle_ms = self.idle_ms.saturating_add(idle_ms);
         self.energy_mj = self.energy_mj.saturating_add(used.energy_mj);
-        let could_ms = u128::from(interval.ms()) * u128::from(interval.slices);
-        if could_ms > 0 {
-            let waste = i128::from(amount.0) * i128::from(idle_ms) / could_ms as i128;
-            self.waste_micros = self
-                .waste_micros
-                .saturating_add(i64::try_from(waste).unwrap_or(i64::MAX));
-        }
+        let waste = interval.waste(amount).map_or(0, |waste| waste.0);
+        self.waste_micros = self.waste_micros.saturating_add(waste);
     }
 }
 
@@ -349,9 +409,18 @@ mod tests {
 
     #[test]
     fn every_word_is_known() {
-        for (name, by) in By::ALL {
-            assert_eq!(name.parse::<By>(), Ok(*by));
+        for (word, by) in By::WORDS {
+            assert_eq!(word.parse::<By>(), Ok(by.clone()));
+            assert_eq!(by.to_string(), *word);
         }
-        assert!("planet".parse::<By>().is_err());
+        let label: By = "label:team".parse().expect("a label");
+        assert_eq!(
+            (&label, &*label.to_string()),
+            (&By::Label("team".into()), "label:team")
+        );
+        assert_eq!(serde_json::to_string(&label).expect("a text"), r#""label:team""#);
+        for bad in ["planet", "label", "label:", "label:a=b", "Kind"] {
+            assert!(bad.parse::<By>().is_err(), "{bad}");
+        }
     }
 }

@@ -4,6 +4,9 @@
 //! journal. It holds what the tenant pays and, where there is one, what the subscriber pays; who may see which is
 //! decided where rows are read (`seen`).
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::account::{AccountId, Posting};
@@ -16,6 +19,7 @@ use crate::money::Micros;
 use crate::state::State;
 use crate::tenancy::scope::ScopeId;
 use crate::time::Time;
+use crate::workload::job::Job;
 use crate::workload::spec::Isolation;
 use crate::workload::usage::Usage;
 
@@ -69,6 +73,9 @@ pub struct BillRow {
     /// The platform's part of that, which the tenant pays.
     #[serde(default, skip_serializing_if = "Micros::is_zero")]
     pub fee: Micros,
+    /// Of a refund or a correction of an invoice: when the time that was for ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corrects_until: Option<Time>,
 }
 
 /// A metered interval of an allocation.
@@ -96,6 +103,29 @@ pub struct Interval {
     /// Frames that were made, with the last of its intervals.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub frames: u64,
+    /// What is the same in all intervals of its job on that node; rows of before it was kept have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<Arc<About>>,
+}
+
+/// What a bill is put together by, and held against, beyond what it was counted by.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Its user's own words about the job.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// What the job was to do, where that was said: of a model or of a scene (`Workload::subject`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<Box<str>>,
+    /// Where its node stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<Box<str>>,
+    /// What the like costs by the hour by the platform's list, before any book.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listed: Option<Micros>,
+    /// The same to the subscriber, by its tenant's book.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resold_listed: Option<Micros>,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -105,12 +135,6 @@ fn is_zero(number: &u64) -> bool {
 impl Interval {
     pub fn ms(&self) -> u64 {
         self.to_ms - self.from_ms
-    }
-
-    /// Time its devices could have worked and did not; none where nothing was measured.
-    pub fn idle_ms(&self) -> Option<u64> {
-        let could = self.ms().saturating_mul(self.slices.into());
-        Some(could.saturating_sub(self.used?.busy_ms))
     }
 }
 
@@ -198,6 +222,9 @@ pub fn rows(state: &State, at: Time, event: &Event) -> Vec<Placed> {
                     money: if of_subscriber { Micros::ZERO } else { owed },
                     resold: of_subscriber.then_some(owed),
                     fee: Micros::ZERO,
+                    corrects_until: adjustment
+                        .invoice
+                        .and_then(|id| Some(state.invoices.get(id)?.draft.until)),
                 },
             }]
         }
@@ -224,6 +251,7 @@ fn booked(state: &State, at: Time, scope: ScopeId, id: BookingId, part: &str, mo
             money: Micros(money),
             resold: None,
             fee: Micros::ZERO,
+            corrects_until: None,
         },
     }]
 }
@@ -246,6 +274,7 @@ fn leased(state: &State, at: Time, lease: &Lease, part: &str, owner: ScopeId, mo
             money: Micros(money),
             resold: None,
             fee: Micros::ZERO,
+            corrects_until: None,
         },
     }]
 }
@@ -257,6 +286,7 @@ fn usage(state: &State, at: Time, node: NodeId, charge: &Charge) -> Placed {
     let owner = ScopeId::User(job.owner);
     let slices = &allocation.slices;
     let share = slices.iter().map(|slice| u64::from(slice.compute_permille)).sum();
+    let vram_mib = slices.iter().map(|slice| slice.vram_mib).sum();
     let interval = Interval {
         allocation: charge.allocation,
         job: charge.job,
@@ -269,10 +299,11 @@ fn usage(state: &State, at: Time, node: NodeId, charge: &Charge) -> Placed {
         isolation: allocation.isolation,
         slices: u32::try_from(slices.len()).unwrap_or(u32::MAX),
         gpu_milli: share,
-        vram_mib: slices.iter().map(|slice| slice.vram_mib).sum(),
+        vram_mib,
         gpu_ms: charge.cost.gpu_ms,
         used: charge.used,
         frames: charge.cost.frames,
+        about: Some(Arc::new(about(state, node, job, vram_mib))),
     };
     let resold = charge.resale.as_deref();
     let fee = resold.and_then(|resold| resold.fee.as_ref());
@@ -295,7 +326,22 @@ fn usage(state: &State, at: Time, node: NodeId, charge: &Charge) -> Placed {
             money: charge.cost.money,
             resold: resold.map(|resold| resold.posting.amount),
             fee: fee.map_or(Micros::ZERO, |fee| fee.amount),
+            corrects_until: None,
         },
+    }
+}
+
+fn about(state: &State, node: NodeId, job: &Job, vram_mib: u64) -> About {
+    let spec = &job.spec;
+    let hold = job.admission.as_ref().map(|admission| &admission.hold);
+    let class = hold.and_then(|hold| hold.class.as_deref());
+    let resale = hold.and_then(|hold| Some((hold.resale.as_deref()?, hold.members)));
+    About {
+        labels: spec.labels.clone(),
+        workload: spec.workload.as_deref().map(|of| of.subject(&spec.name).into()),
+        region: state.fleet.node(node).and_then(|node| node.labels.region.clone()),
+        listed: Some(state.prices.hourly_of_one(&spec.demand, class, vram_mib)),
+        resold_listed: resale.map(|(resale, members)| Micros(resale.hourly.0 / i64::from(members))),
     }
 }
 
@@ -321,6 +367,10 @@ impl Eye {
 }
 
 impl BillRow {
+    pub fn about(&self) -> Option<&About> {
+        self.interval.as_ref()?.about.as_deref()
+    }
+
     /// What it comes to from there; none where it is none of that payer's.
     pub fn seen(&self, eye: Eye) -> Option<Micros> {
         // What a tenant gives its subscriber is between the two of them.

@@ -107,7 +107,8 @@ impl Prices {
         Micros(one.0.saturating_mul(members as i64))
     }
 
-    fn hourly_of_one(&self, demand: &Demand, class: Option<&str>, vram_mib: u64) -> Micros {
+    /// The same of one member.
+    pub(super) fn hourly_of_one(&self, demand: &Demand, class: Option<&str>, vram_mib: u64) -> Micros {
         let cpu = Micros(self.cpu_hour_micros).times_milli(demand.cpu_milli.into());
         let memory = Micros(self.memory_gib_hour_micros).times_milli(demand.memory_mib * 1000 / 1024);
         let gpu = class.filter(|_| demand.gpus > 0).map(|class| {

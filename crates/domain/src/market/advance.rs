@@ -186,7 +186,7 @@ fn ask_auto(state: &State, auto: &Auto, gone: &mut BTreeSet<OfferId>, ids: &mut 
             .map_or(Micros::ZERO, |hour| hour.mean());
         let price = auto.spec.floor.max(traded).min(Micros(MAX_PRICE_MICROS));
         let spec = auto.offer_spec(&forecast, price, at);
-        if super::allow::may_sell(state, seller, &spec).is_ok() {
+        if super::allow::may_sell(state, seller, &spec, None, at).is_ok() {
             let open = spec.windows.open(None, at);
             events.push(Event::OfferMade {
                 offer: Box::new(Offer {
@@ -197,6 +197,7 @@ fn ask_auto(state: &State, auto: &Auto, gone: &mut BTreeSet<OfferId>, ids: &mut 
                     open,
                     leased_milli: 0,
                     forecast: Some(forecast.basis.into()),
+                    by: None,
                 }),
             });
         }
@@ -270,10 +271,12 @@ fn serve(
             let Some(bid) = state.market.bid(*id) else {
                 continue;
             };
-            if super::allow::may_buy(state, bid.scope, &bid.spec).is_err() {
+            let want = Want::of(bid, at);
+            // What it may cost is held already.
+            if super::allow::may_buy(state, &want, Some(Micros::ZERO)).is_err() {
                 continue;
             }
-            events.extend(filled(state, &Want::of(bid, at), &mut taken, ids));
+            events.extend(filled(state, &want, &mut taken, ids));
             if events.len() >= AT_ONCE {
                 return events;
             }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::offer::{MAX_GPU_MILLI, MAX_LEASE_S, check_price, price_of};
-use crate::id::{BidId, TenantId};
+use crate::id::{BidId, TenantId, UserId};
 use crate::money::Micros;
 use crate::name;
 use crate::refusal::Refusal;
@@ -118,6 +118,9 @@ pub struct Bid {
     pub spec: BidSpec,
     pub made: Time,
     pub left_milli: u64,
+    /// Who gave the order; rules are asked of them again when it is matched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<UserId>,
 }
 
 impl Bid {

@@ -12,7 +12,7 @@ use super::check::is_checked;
 use super::lease::Lease;
 use super::offer::{Offer, Source};
 use crate::event::Event;
-use crate::id::{BidId, Ids, LeaseId, NodeId, OfferId, TenantId};
+use crate::id::{BidId, Ids, LeaseId, NodeId, OfferId, TenantId, UserId};
 use crate::ledger::account::{AccountId, Posting};
 use crate::meter::{Meter, Of, Resource};
 use crate::money::Micros;
@@ -32,6 +32,8 @@ pub struct Want<'a> {
     pub spec: &'a BidSpec,
     pub bid: Option<BidId>,
     pub gpu_milli: u64,
+    /// Who gave the order.
+    pub by: Option<UserId>,
     pub at: Time,
 }
 
@@ -43,6 +45,7 @@ impl<'a> Want<'a> {
             spec: &bid.spec,
             bid: Some(bid.id),
             gpu_milli: bid.left_milli,
+            by: bid.by,
             at,
         }
     }
@@ -162,7 +165,7 @@ pub fn look<'a>(
         found.own = true;
         return 0;
     }
-    if let Err(refusal) = may_trade(state, want.scope, want.buyer, offer) {
+    if let Err(refusal) = may_trade(state, want, offer, missing.min(offer.left_milli())) {
         found.barred.get_or_insert(refusal);
         return 0;
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::window::{Span, Windows};
-use crate::id::{NodeId, OfferId, TenantId};
+use crate::id::{NodeId, OfferId, TenantId, UserId};
 use crate::money::Micros;
 use crate::name;
 use crate::refusal::Refusal;
@@ -159,6 +159,9 @@ pub struct Offer {
     /// Made by the standing order for its class, on the forecast said here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<Box<str>>,
+    /// Who gave the order; rules are asked of them again when it is matched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<UserId>,
 }
 
 impl Offer {

@@ -17,6 +17,7 @@ use crate::audit::conduct::SignedConduct;
 use crate::audit::habit::WorkloadKey;
 use crate::event::Event;
 use crate::id::{AllocationId, GpuId, JobId, NodeId, UserId, VolumeId};
+use crate::ledger::adjust::AdjustmentKind;
 use crate::ledger::book::BookEntry;
 use crate::ledger::invoice::Invoice;
 use crate::schedule::allocation::Allocation;
@@ -165,7 +166,7 @@ impl State {
             Event::Adjusted { adjustment } => {
                 self.saw_id(adjustment.id.0);
                 self.accounts.post(&adjustment.posting);
-                if let Some(invoice) = adjustment.invoice {
+                if let (Some(invoice), AdjustmentKind::Refund) = (adjustment.invoice, adjustment.kind) {
                     let amount = adjustment.amount.0;
                     self.invoices
                         .change(invoice, |invoice| invoice.refunded.0 += amount);

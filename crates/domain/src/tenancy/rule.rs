@@ -1,12 +1,15 @@
 //! Rules: what operators forbid at a scope beyond roles and policy, in Cedar, checked against a schema.
-//! A rule can only forbid: permission comes from roles alone, so nobody writes themselves a right.
+//! A rule can only forbid: permission comes from roles alone, so nobody writes themselves a right. What is asked of trades is in
+//! `rule/trade.rs`.
+
+pub mod trade;
 
 use std::str::FromStr;
 use std::sync::{Arc, OnceLock};
 
 use cedar_policy::{
-    Authorizer, Context, Decision, Effect, Entities, Entity, EntityUid, PolicySet, Request,
-    RestrictedExpression, Schema, ValidationMode, Validator,
+    ActionConstraint, Authorizer, Context, Decision, Effect, Entities, Entity, EntityId, EntityTypeName,
+    EntityUid, Policy, PolicyId, PolicySet, Request, RestrictedExpression, Schema, ValidationMode, Validator,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +38,34 @@ fn schema() -> &'static Schema {
 #[serde(from = "String", into = "String")]
 pub struct Rules {
     text: String,
-    parsed: Option<Arc<PolicySet>>,
+    parsed: Option<Arc<Parsed>>,
+}
+
+/// Rules as they are asked.
+#[derive(Debug)]
+struct Parsed {
+    /// Under a permit for everything: "deny" then means a rule spoke.
+    policies: PolicySet,
+    /// Whether any of them may speak of trades. Few do, and an order looks at many offers.
+    of_trades: bool,
+}
+
+impl Parsed {
+    fn new(mut policies: PolicySet) -> Parsed {
+        let trade = uid("Action", Action::MarketTrade.as_str());
+        let of_trades = policies
+            .policies()
+            .any(|policy| match policy.action_constraint() {
+                ActionConstraint::Any => true,
+                ActionConstraint::Eq(action) => action == trade,
+                ActionConstraint::In(actions) => actions.contains(&trade),
+            });
+        let permit = Policy::parse(None, "permit (principal, action, resource);").expect("a constant");
+        policies
+            .add(permit.new_id(PolicyId::new("tenure-base")))
+            .expect("rules that are parsed are numbered");
+        Parsed { policies, of_trades }
+    }
 }
 
 impl PartialEq for Rules {
@@ -54,7 +84,7 @@ impl From<String> for Rules {
             PolicySet::from_str("forbid (principal, action, resource);").expect("a constant")
         });
         Rules {
-            parsed: Some(Arc::new(parsed)),
+            parsed: Some(Arc::new(Parsed::new(parsed))),
             text,
         }
     }
@@ -92,7 +122,7 @@ impl Rules {
         }
         Ok(Rules {
             text: text.to_owned(),
-            parsed: (!text.trim().is_empty()).then(|| Arc::new(policies)),
+            parsed: (!text.trim().is_empty()).then(|| Arc::new(Parsed::new(policies))),
         })
     }
 
@@ -103,15 +133,36 @@ impl Rules {
     pub fn is_empty(&self) -> bool {
         self.parsed.is_none()
     }
+
+    /// Whether any of them may speak of trades.
+    pub fn are_of_trades(&self) -> bool {
+        self.parsed.as_ref().is_some_and(|parsed| parsed.of_trades)
+    }
 }
 
 fn uid(kind: &str, id: impl std::fmt::Display) -> EntityUid {
-    EntityUid::from_str(&format!("{kind}::\"{id}\"")).expect("ids are plain names")
+    static KINDS: OnceLock<[(&str, EntityTypeName); 3]> = OnceLock::new();
+    let kinds = KINDS.get_or_init(|| {
+        ["User", "Scope", "Action"].map(|kind| (kind, EntityTypeName::from_str(kind).expect("a name")))
+    });
+    let known = kinds.iter().find(|(known, _)| *known == kind);
+    let (_, kind) = known.expect("the schema has three kinds of entities");
+    EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(id.to_string()))
+}
+
+fn text(s: &str) -> RestrictedExpression {
+    RestrictedExpression::new_string(s.to_owned())
+}
+
+fn long(n: u64) -> RestrictedExpression {
+    RestrictedExpression::new_long(i64::try_from(n).unwrap_or(i64::MAX))
+}
+
+fn hour_utc(at: Time) -> RestrictedExpression {
+    long((at.0.rem_euclid(24 * HOUR_MS as i64) / HOUR_MS as i64) as u64)
 }
 
 fn ask_context(spec: &JobSpec, at: Time) -> Context {
-    let text = |s: &str| RestrictedExpression::new_string(s.to_owned());
-    let long = |n: u64| RestrictedExpression::new_long(i64::try_from(n).unwrap_or(i64::MAX));
     let demand = &spec.demand;
     let mut pairs = vec![
         ("kind".to_owned(), text(spec.kind.as_str())),
@@ -134,10 +185,7 @@ fn ask_context(spec: &JobSpec, at: Time) -> Context {
             long(demand.memory_mib.saturating_mul(demand.nodes.into())),
         ),
         ("run_time_s".to_owned(), long(spec.run_time_s)),
-        (
-            "hour_utc".to_owned(),
-            long((at.0.rem_euclid(24 * HOUR_MS as i64) / HOUR_MS as i64) as u64),
-        ),
+        ("hour_utc".to_owned(), hour_utc(at)),
     ];
     if let Some(class) = &demand.class {
         pairs.push(("class".to_owned(), text(class)));
@@ -160,17 +208,19 @@ pub fn check(
     let asked = Asked::new(tree, user, action, scope, ask, at);
     for holder in tree.chain(scope) {
         if let Some(which) = asked.forbidden_by(&holder.rules) {
-            return Err(Refusal::new(
-                Code::ForbiddenByRule,
-                format!("{which} of {} forbids {}", tree.title(holder.id), action.as_str()),
-            )
-            .hint(format!(
-                "an operator of {} can change its rules",
-                tree.title(holder.id)
-            )));
+            return Err(forbidden(tree, &which, holder.id, action));
         }
     }
     Ok(())
+}
+
+fn forbidden(tree: &Tree, which: &str, holder: ScopeId, action: Action) -> Refusal {
+    let title = tree.title(holder);
+    Refusal::new(
+        Code::ForbiddenByRule,
+        format!("{which} of {title} forbids {}", action.as_str()),
+    )
+    .hint(format!("an operator of {title} can change its rules"))
 }
 
 /// Whether rules, once set at `scope`, would keep `user` from ever changing them again.
@@ -212,44 +262,42 @@ impl Asked {
         );
         Asked {
             request: request.expect("no schema to violate"),
-            entities: entities(tree, user, scope),
+            entities: entities(tree, Some(user), &[scope]),
         }
     }
 
     /// The rule that says no, in words.
     fn forbidden_by(&self, rules: &Rules) -> Option<String> {
         let rules = rules.parsed.as_ref()?;
-        // Rules only forbid, so each is asked under a permit for everything: "deny" then means a rule spoke,
-        // and a rule that fails to evaluate counts as having spoken.
-        let mut policies = (**rules).clone();
-        let permit =
-            cedar_policy::Policy::parse(None, "permit (principal, action, resource);").expect("a constant");
-        policies
-            .add(permit.new_id(cedar_policy::PolicyId::new("tenure-base")))
-            .expect("a fresh name");
-        let response = Authorizer::new().is_authorized(&self.request, &policies, &self.entities);
+        // A rule that fails to evaluate counts as having spoken.
+        let response = Authorizer::new().is_authorized(&self.request, &rules.policies, &self.entities);
         let erred = response.diagnostics().errors().next().is_some();
         if response.decision() == Decision::Allow && !erred {
             return None;
         }
-        let forbids = response
-            .diagnostics()
-            .reason()
-            .find(|id| rules.policy(id).is_some());
-        Some(forbids.map_or_else(|| "a rule".into(), |id| format!("rule {}", rule_name(rules, id))))
+        // What permits is no reason to deny.
+        let forbids = match response.decision() {
+            Decision::Deny => response.diagnostics().reason().next(),
+            Decision::Allow => None,
+        };
+        let named = |id| format!("rule {}", rule_name(&rules.policies, id));
+        Some(forbids.map_or_else(|| "a rule".into(), named))
     }
 }
 
-fn rule_name(rules: &PolicySet, id: &cedar_policy::PolicyId) -> String {
+fn rule_name(rules: &PolicySet, id: &PolicyId) -> String {
     let annotated = rules.policy(id).and_then(|policy| policy.annotation("id"));
     annotated.map_or_else(|| id.to_string(), str::to_owned)
 }
 
-fn entities(tree: &Tree, user: UserId, scope: ScopeId) -> Entities {
-    let text = |s: &str| RestrictedExpression::new_string(s.to_owned());
+/// Who Tenure itself is to rules, where nobody gave the order: a standing order's offer, or one of before it was noted.
+const HOUSE: &str = "tenure";
+
+fn entities(tree: &Tree, user: Option<UserId>, scopes: &[ScopeId]) -> Entities {
     let mut seen = std::collections::BTreeSet::new();
     let mut all = Vec::new();
-    for place in tree.chain(scope).chain(tree.chain(ScopeId::User(user))) {
+    let scopes = scopes.iter().copied().chain(user.map(ScopeId::User));
+    for place in scopes.flat_map(|scope| tree.chain(scope)) {
         if !seen.insert(place.id) {
             continue;
         }
@@ -264,21 +312,22 @@ fn entities(tree: &Tree, user: UserId, scope: ScopeId) -> Entities {
             .collect();
         all.push(Entity::new(uid("Scope", place.id), attributes.into(), parents).expect("plain attributes"));
     }
-    if let Some(person) = tree.get(ScopeId::User(user)) {
-        let kind = person.user.as_ref().map_or("person", |facts| match facts.kind {
-            super::scope::UserKind::Person => "person",
-            super::scope::UserKind::Service => "service",
-        });
-        let attributes = [
-            ("kind".to_owned(), text(kind)),
-            ("name".to_owned(), text(&person.name)),
-        ];
-        let parents = person
-            .parent
-            .map(|parent| uid("Scope", parent))
-            .into_iter()
-            .collect();
-        all.push(Entity::new(uid("User", user), attributes.into(), parents).expect("plain attributes"));
+    let user_of = |id: EntityUid, kind: &str, name: &str, parent: Option<ScopeId>| {
+        let attributes = [("kind".to_owned(), text(kind)), ("name".to_owned(), text(name))];
+        let parents = parent.map(|parent| uid("Scope", parent)).into_iter().collect();
+        Entity::new(id, attributes.into(), parents).expect("plain attributes")
+    };
+    match user {
+        None => all.push(user_of(uid("User", HOUSE), "system", HOUSE, None)),
+        Some(user) => {
+            if let Some(person) = tree.get(ScopeId::User(user)) {
+                let kind = person.user.as_ref().map_or("person", |facts| match facts.kind {
+                    super::scope::UserKind::Person => "person",
+                    super::scope::UserKind::Service => "service",
+                });
+                all.push(user_of(uid("User", user), kind, &person.name, person.parent));
+            }
+        }
     }
     Entities::from_entities(all, None).expect("the tree has no cycles")
 }

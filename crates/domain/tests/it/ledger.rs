@@ -2,6 +2,7 @@
 //! refused. The machine of random operations is in `ledger/machine.rs`.
 
 mod alert;
+mod analysis;
 mod focus;
 mod machine;
 
@@ -390,6 +391,31 @@ fn an_invoice_is_issued_once_paid_once_and_refunded_no_further() {
     rows.extend(bill_of(&mut house.world, root, refund(400_000, Some(id))));
     assert!(house.world.by(root, refund(1, Some(id))).is_err());
     assert!(house.world.by(boss, refund(1, Some(id))).is_err());
+    // A correction of it is no refund, whichever way; and nobody's of another's.
+    let correct = |scope: ScopeId, amount: i64, id: InvoiceId| Wish::Adjust {
+        scope,
+        kind: AdjustmentKind::Correction,
+        amount: Micros(amount),
+        invoice: Some(id),
+        reason: "the wrong class".into(),
+    };
+    for amount in [-5, 5] {
+        house
+            .world
+            .by(root, correct(acme, amount, id))
+            .expect("corrected");
+    }
+    let refunded = house.world.state.invoices.get(id).map(|invoice| invoice.refunded);
+    assert_eq!(refunded, Some(Micros(1_000_000)));
+    for (by, wish) in [
+        (boss, correct(house.lab, 5, id)),
+        (root, correct(acme, 5, InvoiceId(77))),
+    ] {
+        assert_eq!(
+            house.world.by(by, wish).expect_err("not theirs").code,
+            Code::NotFound
+        );
+    }
     let pay = || Wish::PayInvoice {
         invoice: id,
         reference: "wire 17".into(),

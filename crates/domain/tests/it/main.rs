@@ -26,6 +26,9 @@ mod scenario;
 mod service;
 mod session;
 mod share;
+#[path = "../../../sim/src/shared.rs"]
+#[expect(dead_code, reason = "it knows of traces, too")]
+mod shared;
 mod story;
 mod task;
 mod usage;

@@ -4,9 +4,10 @@ mod auto;
 mod bad_input;
 mod policy;
 mod property;
+mod rule;
 mod spot;
 mod story;
-mod street;
+pub mod street;
 mod trust;
 
 pub use trust::life;

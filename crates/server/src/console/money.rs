@@ -11,8 +11,8 @@ use serde::Deserialize;
 use tenure_api::v1::analysis::{AnalysisView, ForecastView, NamedGroup};
 use tenure_api::v1::cost::{CostLine, CostView};
 use tenure_api::v1::invoice::InvoiceView;
-use tenure_api::v1::job::JobView;
 use tenure_api::v1::page::Page as List;
+use tenure_domain::ledger::analysis::{By, Group};
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::{Level, ScopeId};
 use tenure_domain::time::HOUR_MS;
@@ -29,10 +29,10 @@ const DAY_MS: u64 = 24 * HOUR_MS;
 const LINES: usize = 50;
 const GROUPS: usize = 40;
 const INVOICES: u32 = 12;
-/// Jobs looked at for what they left idle.
-const LOOKED_AT: u32 = 500;
-/// Device time below which nobody cares whether it was idle.
-const WORTH_MS: u64 = 60_000;
+/// Jobs told of for what they left idle.
+const WASTES: usize = 10;
+/// Labels money can be put together by at a glance.
+const LABELS: usize = 8;
 
 /// What money is put together by, as the API and as people say it.
 const BY: &[(&str, &str)] = &[
@@ -41,6 +41,7 @@ const BY: &[(&str, &str)] = &[
     ("user", "user"),
     ("class", "GPU class"),
     ("kind", "kind"),
+    ("workload", "workload"),
     ("sku", "SKU"),
     ("isolation", "isolation"),
     ("name", "job name"),
@@ -72,7 +73,7 @@ struct Waste {
 }
 
 /// What one class, kind, … came to.
-struct Group {
+struct Sum {
     name: Html,
     value: String,
     cost: String,
@@ -106,14 +107,14 @@ struct Money {
     scope: String,
     scopes: Vec<(String, String)>,
     days: &'static str,
-    by: &'static str,
-    by_words: &'static str,
-    bys: Vec<(&'static str, &'static str)>,
+    by: String,
+    by_words: String,
+    bys: Vec<(String, String)>,
     currency: String,
     figures: Vec<(&'static str, String, String)>,
     course: Vec<Day>,
     hourly: bool,
-    groups: Vec<Group>,
+    groups: Vec<Sum>,
     more_groups: usize,
     budgets: Vec<Bar>,
     basis: Option<String>,
@@ -142,17 +143,19 @@ pub(super) async fn money(session: Session, Query(asked): Query<Asked>) -> Page 
     }
     let costs: CostView = session.desk.get(&format!("/v1/costs?{query}")).await?;
     let scope = costs.scope;
-    let bys = apart(scope.level());
-    let (by, by_words) = *bys
-        .iter()
-        .find(|(by, _)| asked.by.as_deref() == Some(by))
-        .unwrap_or(&bys[0]);
     // Three months have more hours than are told one by one.
     let hourly = days != "90";
     let step = if hourly { "hour" } else { "day" };
     let of = format!("/v1/analysis?{query}by=");
     let times: AnalysisView = session.desk.get(&format!("{of}{step}")).await?;
-    let groups: AnalysisView = session.desk.get(&format!("{of}{by}")).await?;
+    let bys = apart(scope.level(), &times.labels, asked.by.as_deref());
+    let (by, by_words) = bys
+        .iter()
+        .find(|(by, _)| asked.by.as_ref() == Some(by))
+        .unwrap_or(&bys[0])
+        .clone();
+    let groups: AnalysisView = session.desk.get(&format!("{of}{}", piece(&by))).await?;
+    let jobs: AnalysisView = session.desk.get(&format!("{of}job")).await?;
     let forecast: Option<ForecastView> = session
         .desk
         .get(&format!("/v1/forecast?scope={scope}"))
@@ -172,9 +175,6 @@ pub(super) async fn money(session: Session, Query(asked): Query<Asked>) -> Page 
         scope: scope.to_string(),
         scopes: scopes(&session),
         days,
-        by,
-        by_words,
-        bys,
         figures: figures(&costs, &times, forecast.as_ref()),
         course: course(&times, hourly),
         hourly,
@@ -182,9 +182,12 @@ pub(super) async fn money(session: Session, Query(asked): Query<Asked>) -> Page 
             .groups
             .iter()
             .take(GROUPS)
-            .map(|group| named(group, by, &costs.currency))
+            .map(|group| named(group, &by, &costs.currency))
             .collect(),
         more_groups: groups.groups.len().saturating_sub(GROUPS),
+        by,
+        by_words,
+        bys,
         budgets: budget::bars(&budgets),
         basis: forecast.map(|forecast| super::html::inert(&forecast.basis)),
         more: costs.lines.len().saturating_sub(LINES),
@@ -194,7 +197,7 @@ pub(super) async fn money(session: Session, Query(asked): Query<Asked>) -> Page 
             .take(LINES)
             .map(|cost| line(cost, &costs.currency))
             .collect(),
-        wastes: wastes(&session, &costs).await,
+        wastes: wastes(&jobs),
         invoices: invoices
             .map(|found| found.items.iter().map(invoice_row).collect())
             .unwrap_or_default(),
@@ -204,15 +207,30 @@ pub(super) async fn money(session: Session, Query(asked): Query<Asked>) -> Page 
     })
 }
 
-/// What the money of a level can be put together by: what is below it, and what it was for.
-fn apart(level: Level) -> Vec<(&'static str, &'static str)> {
+/// What the money of a level can be put together by: what is below it, what it was for, and what its jobs' labels say.
+fn apart(level: Level, labels: &[String], asked: Option<&str>) -> Vec<(String, String)> {
     let above = match level {
         Level::Platform => 0,
         Level::Tenant => 1,
         Level::Subscriber => 2,
         Level::User => 3,
     };
-    BY[above..].to_vec()
+    let known = BY[above..]
+        .iter()
+        .map(|(by, words)| (by.to_string(), words.to_string()));
+    // One that was asked for stands there whatever there is of it in this time.
+    let label = asked.filter(|by| by.parse::<By>().is_ok());
+    let label = label.and_then(|by| by.strip_prefix("label:"));
+    let labels = labels.iter().map(String::as_str).take(LABELS);
+    let labels = labels.filter(|key| Some(*key) != label).chain(label);
+    known
+        .chain(labels.map(|key| {
+            (
+                format!("label:{key}"),
+                format!("label {}", super::html::inert(key)),
+            )
+        }))
+        .collect()
 }
 
 fn figures(
@@ -307,7 +325,7 @@ fn course(times: &AnalysisView, hourly: bool) -> Vec<Day> {
     (first..=last).map(day).collect()
 }
 
-fn named(group: &NamedGroup, by: &str, currency: &str) -> Group {
+fn named(group: &NamedGroup, by: &str, currency: &str) -> Sum {
     let of = &group.group;
     let name = match (&group.path, of.group.as_str(), by) {
         (Some(path), ..) => show::name(path),
@@ -318,7 +336,7 @@ fn named(group: &NamedGroup, by: &str, currency: &str) -> Group {
         (None, text, "kind") => show::name(&show::words(text)),
         (None, text, _) => show::name(text),
     };
-    Group {
+    Sum {
         name,
         value: decimal(of.cost_micros),
         cost: show::money(of.cost_micros, currency),
@@ -356,32 +374,23 @@ fn line(cost: &CostLine, currency: &str) -> Line {
     }
 }
 
-/// Jobs that paid for the most device time in which their devices did nothing, as far as it was measured.
-async fn wastes(session: &Session, view: &CostView) -> Vec<Waste> {
-    let path = format!("/v1/jobs?show=all&limit={LOOKED_AT}&scope={}", view.scope);
-    let jobs: List<JobView> = match session.desk.get(&path).await {
-        Ok(jobs) => jobs,
-        Err(_) => return Vec::new(),
+/// Jobs that paid for the most device time they had nothing to do in, as far as it was measured: of the dearest, as the API tells
+/// them.
+fn wastes(jobs: &AnalysisView) -> Vec<Waste> {
+    let told = jobs.groups.iter().map(|group| &group.group);
+    let mut told: Vec<_> = told
+        .filter(|job| job.busy_ms + job.idle_ms > 0 && !job.group.is_empty())
+        .collect();
+    told.sort_by_key(|job| std::cmp::Reverse(job.waste_micros));
+    let waste = |job: &Group| {
+        let permille = job.idle_ms.saturating_mul(1000) / (job.busy_ms + job.idle_ms);
+        Waste {
+            job: job.group.clone(),
+            name: show::name(job.name.as_deref().unwrap_or(&job.group)),
+            idle: format!("{} idle", show::permille(permille)),
+            bar: show::bar(permille, 1000),
+            cost: show::money(job.waste_micros, &jobs.currency),
+        }
     };
-    let mut wastes: Vec<(i64, Waste)> = Vec::new();
-    for job in jobs.items {
-        let Some(usage) = job.usage.filter(|_| job.gpu_ms >= WORTH_MS) else {
-            continue;
-        };
-        let idle_ms = job.gpu_ms.saturating_sub(usage.busy_ms);
-        let permille = idle_ms * 1000 / job.gpu_ms;
-        let lost = (i128::from(job.charged_micros) * i128::from(permille) / 1000) as i64;
-        wastes.push((
-            lost,
-            Waste {
-                job: job.id.to_string(),
-                name: show::name(&job.spec.name),
-                idle: format!("{} idle", show::permille(permille)),
-                bar: show::bar(permille, 1000),
-                cost: show::money(lost, &view.currency),
-            },
-        ));
-    }
-    wastes.sort_by_key(|(lost, _)| std::cmp::Reverse(*lost));
-    wastes.into_iter().take(10).map(|(_, waste)| waste).collect()
+    told.into_iter().take(WASTES).map(waste).collect()
 }

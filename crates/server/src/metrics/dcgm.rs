@@ -338,6 +338,11 @@ fn bus_id(pci: &str) -> String {
 }
 
 #[cfg(test)]
+#[path = "../../../sim/src/shared.rs"]
+#[expect(dead_code, reason = "it knows of traces, too")]
+mod shared;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -350,13 +355,10 @@ mod tests {
     /// Every name is one that dcgm-exporter has, with its kind and in its words.
     #[test]
     fn names_and_words_are_dcgm_exporters() {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../../shared/contracts/dcgm-default-counters.csv"
-        );
-        let Ok(counters) = std::fs::read_to_string(path) else {
-            return eprintln!("skipped: {path} is not there");
+        let Some(path) = shared::contract("dcgm-default-counters.csv") else {
+            return;
         };
+        let counters = std::fs::read_to_string(path).expect("it is there");
         let lines = counters.lines().filter_map(|line| {
             let mut fields = line.trim_start_matches(['#', ' ']).splitn(3, ',').map(str::trim);
             Some((fields.next()?, fields.next()?, fields.next()?))

@@ -21,7 +21,7 @@ use crate::openapi::ReadProblems;
 
 const MAX_GROUPS: usize = 1000;
 
-/// Sums up what a scope used and what that cost: by level, class, kind, name or time, with what lay idle in money.
+/// Sums up what a scope used and what that cost: by level, class, kind, workload, label, name or time, with what lay idle in money.
 #[utoipa::path(get, path = "/v1/analysis", tag = "cost", params(AnalysisQuery), responses((status = 200, body = AnalysisView), ReadProblems))]
 pub(crate) async fn analysis(
     State(shared): State<Arc<Shared>>,
@@ -37,7 +37,7 @@ pub(crate) async fn analysis(
         sku: query.sku,
         kind: query.kind,
     };
-    let mut analysis = Analysis::new(by, wanted.eye);
+    let mut analysis = Analysis::new(by.clone(), wanted.eye);
     let mut rows = Rows::read(shared.app.controller.reader(), wanted, None);
     while let Some(page) = rows.next().await? {
         for found in &page {
@@ -48,24 +48,26 @@ pub(crate) async fn analysis(
         }
     }
     let total = analysis.total.clone();
+    let labels = std::mem::take(&mut analysis.keys).into_iter().collect();
     let mut groups = analysis.groups();
     let truncated = groups.len() > MAX_GROUPS;
     groups.truncate(MAX_GROUPS);
     let state = shared.app.controller.view().read();
     let groups = groups.into_iter().map(|group| NamedGroup {
-        path: title(&state, by, &group.group),
+        path: title(&state, &by, &group.group),
         group,
     });
     Ok(Json(AnalysisView {
         scope,
         path: state.tree.title(scope),
         currency: state.prices.currency.to_string(),
-        by,
         since: span.start.into(),
         until: span.end.into(),
         total,
         groups: groups.collect(),
+        by,
         truncated,
+        labels,
     }))
 }
 
@@ -86,7 +88,7 @@ fn place(
 }
 
 /// What people call a group that is a scope.
-fn title(state: &Platform, by: By, group: &str) -> Option<String> {
+fn title(state: &Platform, by: &By, group: &str) -> Option<String> {
     if !matches!(by, By::Tenant | By::Subscriber | By::User) {
         return None;
     }

@@ -3,6 +3,7 @@
 //! Whoever may see a scope's costs sees its invoices, but what a tenant bills below it is shown to people of that tenant
 //! alone. Counting up and writing out are `billing`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::Json;
@@ -45,6 +46,12 @@ use crate::openapi::{ChangeProblems, ReadProblems};
 fn seller_name(state: &Platform, scope: ScopeId) -> String {
     let seller = seller(&state.tree, scope).unwrap_or(ScopeId::Platform);
     state.tree.title(seller)
+}
+
+/// What everybody below a payer is called.
+fn names(state: &Platform, scope: ScopeId) -> BTreeMap<ScopeId, String> {
+    let below = state.tree.subtree(scope).into_iter();
+    below.map(|scope| (scope, state.tree.title(scope))).collect()
 }
 
 fn draft_view(state: &Platform, draft: &Draft) -> InvoiceView {
@@ -338,6 +345,9 @@ pub(crate) async fn invoice_file(
                     seller: seller_name(&state, scope),
                     payer_id: scope.to_string(),
                     payer_name: state.tree.title(scope),
+                    payer_level: scope.level(),
+                    eye: wanted.eye,
+                    names: names(&state, scope),
                     currency: invoice.currency,
                     invoice: id.to_string(),
                 }

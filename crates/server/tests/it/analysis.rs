@@ -1,6 +1,7 @@
 //! Analysis and forecast over HTTP.
 
 use serde_json::{Value, json};
+use tenure_domain::workload::usage::Usage;
 use tenure_server::controller::now;
 
 use crate::money::Money;
@@ -44,6 +45,8 @@ async fn use_is_put_together_in_the_prices_of_whoever_asks() {
         ("name", "train"),
         ("sku", ""),
         ("isolation", "exclusive"),
+        ("workload", ""),
+        ("label:project", ""),
     ] {
         let view = of(&money.boss, &money.acme, &format!("by={by}")).await;
         let groups = view["groups"].as_array().unwrap();
@@ -65,6 +68,8 @@ async fn use_is_put_together_in_the_prices_of_whoever_asks() {
     }
     for (bad, field) in [
         ("by=planet", "by"),
+        ("by=label:", "by"),
+        ("by=label:a%3Db", "by"),
         ("since=yesterday", "since"),
         ("kind=9", "kind"),
         ("since=2026-02-01T00:00:00Z&until=2026-01-01T00:00:00Z", "since"),
@@ -75,6 +80,47 @@ async fn use_is_put_together_in_the_prices_of_whoever_asks() {
             ("invalid_field", field),
             "{bad}"
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slices_are_idle_of_their_share_and_jobs_are_told_apart_by_their_labels() {
+    let money = Money::with_books().await;
+    let slice = json!({ "gpus": 1, "compute_permille": 300, "vram_mib": 1000 });
+    for (name, project, busy_ms, waited_ms) in [("busy", "film", 900, 2100), ("lazy", "trailer", 450, 0)] {
+        let spec = json!({ "name": name, "command": ["true"], "labels": { "project": project }, "demand": slice,
+            "run_time_s": 3600 });
+        let (_, allocation) = money.starts(spec).await;
+        let usage = Usage {
+            busy_ms,
+            waited_ms,
+            ..Usage::default()
+        };
+        money.meter_as(allocation, 3000, usage).await;
+    }
+    let of = async |by: &str| -> Value {
+        money
+            .get(&money.boss, &format!("/v1/analysis?scope={}&by={by}", money.acme))
+            .await
+    };
+    for (by, key, names) in [
+        ("job", "name", ["busy", "lazy"]),
+        ("name", "group", ["busy", "lazy"]),
+        ("label:project", "group", ["film", "trailer"]),
+    ] {
+        let view = of(by).await;
+        assert_eq!((&view["by"], &view["labels"]), (&json!(by), &json!(["project"])));
+        let groups = view["groups"].as_array().unwrap();
+        assert_eq!(groups.len(), 2, "{view}");
+        for (name, idle_ms) in names.into_iter().zip([0, 450]) {
+            let group = groups.iter().find(|group| group[key] == name).unwrap();
+            let cost = group["cost_micros"].as_i64().unwrap();
+            assert!(cost > 0, "{view}");
+            assert_eq!(group["idle_ms"], idle_ms, "{by} {name}");
+            let waste = group["waste_micros"].as_i64().unwrap();
+            let half = if idle_ms == 0 { 0 } else { cost / 2 };
+            assert!((waste - half).abs() <= 1, "{by} {name}: {waste} of {cost}");
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use reqwest::{Client, Method, StatusCode};
 use serde_json::json;
 use tenure_server::controller::now;
 
+use crate::money::Money;
 use crate::world::World;
 
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -276,6 +277,38 @@ async fn nothing_is_changed_from_elsewhere() {
     world.end().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn money_is_put_together_by_labels_and_wasted_as_the_api_says() {
+    let money = Money::new().await;
+    let spec = json!({ "name": "lazy", "command": ["true"], "labels": { "project": "film" }, "run_time_s": 3600,
+        "demand": { "gpus": 1, "compute_permille": 300, "vram_mib": 1000 } });
+    let (job, allocation) = money.starts(spec).await;
+    let usage = tenure_domain::workload::usage::Usage {
+        busy_ms: 1_350,
+        ..Default::default()
+    };
+    money.meter_as(allocation, 9_000, usage).await;
+    let api = money.get(&money.boss, "/v1/analysis?by=job").await;
+    let group = &api["groups"][0];
+    assert_eq!(
+        (&group["name"], &group["idle_ms"]),
+        (&json!("lazy"), &json!(1_350)),
+        "{api}"
+    );
+    let browser = Browser::sign_in(&money.world, &money.boss).await;
+    let (_, _, page) = browser.get("/console/money?by=label:project").await;
+    for part in [
+        "by=label:project\" aria-current=\"page\">label project",
+        "by=workload",
+        "<th scope=\"row\">film",
+        "50 % idle",
+        &format!("/console/jobs/{job}"),
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    money.world.end().await;
+}
+
 #[tokio::test]
 async fn what_others_wrote_is_text_and_pages_hold_no_script() {
     let world = World::new().await;
@@ -310,6 +343,7 @@ async fn what_others_wrote_is_text_and_pages_hold_no_script() {
         "/console/jobs?show=%3Cscript%3E&cursor=%00",
         "/console/audit?q=%22%3E%3Cscript%3E",
         "/console/money?by=name&days=7",
+        "/console/money?by=label:team",
         "/console/money?by=%3Cscript%3E&days=%3Cscript%3E",
         &draft,
         &place,

@@ -75,6 +75,11 @@ impl Money {
     /// A job of the subscriber's member on a whole GPU that runs.
     pub async fn job(&self, name: &str) -> (JobId, AllocationId) {
         let spec = json!({ "name": name, "command": ["true"], "demand": { "gpus": 1 }, "run_time_s": 3600 });
+        self.starts(spec).await
+    }
+
+    /// The same of any job that has one member.
+    pub async fn starts(&self, spec: Value) -> (JobId, AllocationId) {
         let body = json!({ "owner": self.ada, "spec": spec });
         let id = self.world.post(&self.world.owner, "/v1/jobs", body).await.id();
         let job: JobId = id.parse().unwrap();
@@ -99,11 +104,17 @@ impl Money {
 
     /// The node says how long it ran so far, and that its device worked for half of that.
     pub async fn meter(&self, allocation: AllocationId, ran_ms: u64) {
-        let usage = Some(Usage {
+        let usage = Usage {
             busy_ms: ran_ms / 2,
             peak_vram_mib: 100,
             ..Usage::default()
-        });
+        };
+        self.meter_as(allocation, ran_ms, usage).await;
+    }
+
+    /// The node says how long it ran so far, and what its device did.
+    pub async fn meter_as(&self, allocation: AllocationId, ran_ms: u64, usage: Usage) {
+        let usage = Some(usage);
         let ran = vec![Ran {
             allocation,
             ran_ms,

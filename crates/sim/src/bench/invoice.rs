@@ -62,11 +62,13 @@ fn row(number: u64, event: u64) -> BillRow {
                 ..Usage::default()
             }),
             frames: 0,
+            about: None,
         }),
         booking: None,
         money: Micros(16_666 + number as i64 % 7),
         resold: None,
         fee: Micros::ZERO,
+        corrects_until: None,
     }
 }
 

@@ -1,7 +1,5 @@
 //! Replays: nothing lost, nobody over-committed, and the orders stand to one another as they should.
 
-use std::path::Path;
-
 use super::*;
 
 fn completion_s(replay: &Replay) -> f64 {
@@ -71,14 +69,7 @@ fn backfill_overtakes_without_delaying_the_first() {
 
 /// The Philly trace, where it is at hand.
 fn philly() -> Option<Vec<Job>> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let traces =
-        std::env::var_os("TENURE_TRACES").map_or_else(|| root.join("../shared/traces"), PathBuf::from);
-    let file = traces.join("philly/philly_jobs_pollux.csv");
-    if !file.exists() {
-        eprintln!("skipped: no trace at {}", file.display());
-        return None;
-    }
+    let file = crate::shared::trace("philly/philly_jobs_pollux.csv")?;
     Some(load(Some(&file)).expect("a readable trace"))
 }
 

@@ -23,14 +23,7 @@ const SEEDS: u64 = 10;
 
 /// The published fleet, where its trace is at hand.
 fn openb() -> Option<(PathBuf, Fleet)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let traces =
-        std::env::var_os("TENURE_TRACES").map_or_else(|| root.join("../shared/traces"), PathBuf::from);
-    let dir = traces.join("openb");
-    if !dir.exists() {
-        eprintln!("skipped: no traces at {}", dir.display());
-        return None;
-    }
+    let dir = crate::shared::trace("openb")?;
     let text = trace::read(&dir.join("openb_node_list_gpu_node.csv")).expect("a list of nodes");
     Some((dir, trace::machines(&text).expect("a readable list")))
 }

@@ -5,7 +5,7 @@ use crate::decide::Case;
 use crate::event::Event;
 use crate::id::BidId;
 use crate::market::advance::{escrow_of, leases};
-use crate::market::allow::may_buy;
+use crate::market::allow::{may_bind, may_buy, may_trade};
 use crate::market::bid::{Bid, BidKind, BidSpec};
 use crate::market::fill::{Found, Taken, Want, find, suits};
 use crate::market::funds;
@@ -29,7 +29,6 @@ impl Case<'_> {
             ));
         };
         spec.check(at)?;
-        may_buy(state, scope, spec)?;
         let waits = !matches!(spec.kind, BidKind::Now { .. });
         let bid = waits.then(|| Bid {
             id: BidId(self.ids.take()),
@@ -38,6 +37,7 @@ impl Case<'_> {
             spec: spec.clone(),
             made: at,
             left_milli: spec.gpu_milli,
+            by: self.command.by.user_id(),
         });
         let want = Want {
             scope,
@@ -45,8 +45,11 @@ impl Case<'_> {
             spec,
             bid: bid.as_ref().map(|bid| bid.id),
             gpu_milli: spec.gpu_milli,
+            by: self.command.by.user_id(),
             at,
         };
+        // What is paid at once is known when it was found.
+        may_buy(state, &want, bid.as_ref().map(Bid::held))?;
         let found = find(state, &want, &mut Taken::default());
         if found.fills.is_empty() && found.own {
             return Err(Refusal::new(
@@ -90,14 +93,9 @@ impl Case<'_> {
             .iter()
             .map(|fill| fill.lease(state, want, &mut self.ids))
             .collect();
-        funds::fits(
-            state,
-            want.scope,
-            want.buyer,
-            &spec.class,
-            escrow_of(&events),
-            want.at,
-        )?;
+        let escrow = escrow_of(&events);
+        may_bind(state, want, Some(escrow))?;
+        funds::fits(state, want.scope, want.buyer, &spec.class, escrow, want.at)?;
         Ok(events)
     }
 
@@ -122,7 +120,9 @@ impl Case<'_> {
                     bid: None,
                     ..*want
                 };
-                offer.seller != want.buyer && suits(state, &then, offer)
+                // Nobody leaves for who would not be let in.
+                let let_in = || may_trade(state, &then, offer, lease.gpu_milli.min(missing)).is_ok();
+                offer.seller != want.buyer && suits(state, &then, offer) && let_in()
             });
             if !will_do || lease.buyer == want.buyer {
                 continue;

@@ -1,8 +1,11 @@
 //! The ledger as a machine: random work, reports that come late, twice, out of order and after a crash, books, credits,
-//! refunds and invoices by many hands. After every step postings sum to zero, no hold is passed and every interval was
-//! billed once; at the end the invoices, the rows and the accounts say the same.
+//! refunds, budgets and invoices by many hands. After every step postings sum to zero, no hold and no budget is passed
+//! (`limit.rs`), no account is below what those allow, and every interval was billed once; at the end the invoices, the rows and
+//! the accounts say the same. What dies comes back from a snapshot of some time ago and the events since.
 //!
 //! `TENURE_LEDGER_OPS` says how many steps, `TENURE_LEDGER_SEED` replays from a seed.
+
+mod limit;
 
 use std::collections::BTreeMap;
 
@@ -17,8 +20,9 @@ use tenure_domain::money::Micros;
 use tenure_domain::tenancy::role::Role;
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::job::{Job, Phase, StopReason};
-use tenure_domain::{Actor, Command, Event, State, Time, Wish, decide};
+use tenure_domain::{Actor, Code, Command, Event, State, Time, Wish, decide};
 
+use self::limit::Limits;
 use super::{House, draft, house, subscriber, tenant};
 use crate::chance::{Chance, number_from_env};
 use crate::world::{spec, whole};
@@ -38,6 +42,9 @@ struct Machine {
     journal: Vec<(Time, Event)>,
     rows: Vec<(String, BillRow)>,
     issued: BTreeMap<ScopeId, Time>,
+    limits: Limits,
+    /// The last snapshot, and how many events it has.
+    saved: Option<(String, usize)>,
     done: BTreeMap<&'static str, u64>,
 }
 
@@ -62,6 +69,8 @@ impl Machine {
             journal: vec![],
             rows: vec![],
             issued: BTreeMap::new(),
+            limits: Limits::default(),
+            saved: None,
             done: BTreeMap::new(),
         }
     }
@@ -75,12 +84,23 @@ impl Machine {
             wish,
         };
         world.next += tenure_domain::id::Ids::BLOCK;
-        let Ok(events) = decide(&world.state, &command) else {
-            return;
+        let events = match decide(&world.state, &command) {
+            Ok(events) => events,
+            Err(refusal) => {
+                if matches!(refusal.code, Code::ExceedsBudget | Code::BudgetHeld) {
+                    *self.done.entry("kept by a budget").or_default() += 1;
+                }
+                return;
+            }
         };
         *self.done.entry(name).or_default() += 1;
         for event in events {
-            let rows = bill::rows(&world.state, world.now, &event);
+            let rows = bill::rows(&self.house.world.state, self.house.world.now, &event);
+            for placed in &rows {
+                self.limits.row(&self.house, &placed.path, &placed.row);
+            }
+            self.limits.event(&self.house, &event);
+            let world = &mut self.house.world;
             self.rows
                 .extend(rows.into_iter().map(|placed| (placed.path, placed.row)));
             world.state.apply(world.now, &event);
@@ -101,9 +121,10 @@ impl Machine {
             }
             self.journal.push((world.now, event));
         }
-        for (account, balance) in world.state.accounts.iter() {
+        for (account, balance) in self.house.world.state.accounts.iter() {
             assert!(balance.held.0 >= 0, "{account} holds less than nothing");
         }
+        self.limits.hold(&self.house);
     }
 
     /// One that has its place.
@@ -171,6 +192,7 @@ impl Machine {
                     self.act("stop", Actor::System, Wish::Stop { job, reason });
                 }
             }
+            16 if self.chance.one_in(2) => self.budget(),
             16 => self.book(),
             17 => self.adjust(),
             18 => self.invoice(),
@@ -342,13 +364,34 @@ impl Machine {
         own.map(|(_, row)| row.clone()).collect()
     }
 
-    /// The process died: what comes back is what was written.
+    /// The process died: what comes back is the last snapshot and the events since, and that is what was.
     fn restart(&mut self) {
-        let text = serde_json::to_string(&self.house.world.state).expect("a snapshot");
-        let mut back: State = serde_json::from_str(&text).expect("read again");
+        let state = &self.house.world.state;
+        let saved = self.saved.take().unwrap_or_else(|| self.snapshot());
+        let mut back: State = serde_json::from_str(&saved.0).expect("read again");
         back.rebuild_indexes();
+        for (at, event) in &self.journal[saved.1..] {
+            back.apply(*at, event);
+        }
+        assert_eq!(back.accounts, state.accounts, "money comes back");
+        assert!(
+            back == *state,
+            "what comes back is not what was, {} events after a snapshot",
+            self.journal.len() - saved.1
+        );
         self.house.world.state = back;
+        // The next one is of now, or of before.
+        self.saved = Some(if self.chance.one_in(2) {
+            self.snapshot()
+        } else {
+            saved
+        });
         *self.done.entry("restart").or_default() += 1;
+    }
+
+    fn snapshot(&self) -> (String, usize) {
+        let text = serde_json::to_string(&self.house.world.state).expect("a snapshot");
+        (text, self.journal.len())
     }
 
     /// What is owed by every account is what its rows say, less what was paid; and the whole bill was issued once.
@@ -423,6 +466,8 @@ fn the_ledger_holds_whatever_happens() {
         "adjust",
         "issue",
         "pay",
+        "budget",
+        "kept by a budget",
         "restart",
     ] {
         assert!(
