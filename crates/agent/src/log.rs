@@ -35,7 +35,7 @@ pub async fn read(
     }
 }
 
-/// What there is now; none for an allocation this node has not heard of.
+/// What there is now, or beyond the end, where the end is; none for an allocation this node has not heard of.
 fn now(
     node: &Node,
     id: AllocationId,
@@ -69,6 +69,7 @@ fn now(
     };
     let read = || {
         let length = file.metadata()?.len();
+        let offset = offset.min(length);
         let want = length
             .saturating_sub(offset)
             .min(max.into())

@@ -48,6 +48,7 @@ pub async fn run(context: &Context, args: Args) -> Result<(), Failure> {
     let query = EventQuery {
         scope,
         from: Some(from),
+        until: None,
         follow: Some(args.follow),
         kinds: (!args.kind.is_empty()).then(|| args.kind.join(",")),
     };

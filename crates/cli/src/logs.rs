@@ -187,6 +187,7 @@ pub async fn copy(
                 .into(),
             ),
             offset: Some(*offset),
+            tail: None,
             follow: Some(follow),
             member: said(from.member),
             task: from.task,

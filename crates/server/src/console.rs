@@ -2,7 +2,8 @@
 //! scripts then keep them live.
 //!
 //! A page asks the API as every client does, in process (`desk`), so it shows what its reader may see and decides
-//! nothing. Absent: decisions (domain), authorization (`auth`), what the API has no route for. `http::router` mounts it.
+//! nothing. What the journal tells of a device or a job is found once for all readers (`memo`) and shown to those who may
+//! see it. Absent: decisions (domain), authorization (`auth`), what the API has no route for. `http::router` mounts it.
 
 mod admin;
 mod asset;
@@ -22,11 +23,13 @@ mod home;
 mod html;
 mod job;
 mod log;
+mod memo;
 mod money;
 mod session;
 mod show;
 mod sign;
 mod told;
+mod words;
 
 use std::sync::Arc;
 
@@ -46,6 +49,8 @@ pub(crate) struct Console {
     api: Router,
     /// Browsers reach it over TLS.
     tls: bool,
+    /// What was found in the journal, for all who look.
+    memo: Arc<memo::Memo>,
 }
 
 /// The most a form may hold: a job file.
@@ -53,7 +58,12 @@ const MAX_FORM_BYTES: usize = 256 * 1024;
 
 /// The console's pages, in front of the API they ask.
 pub(crate) fn router(shared: Arc<Shared>, api: Router, tls: bool) -> Router {
-    let console = Arc::new(Console { shared, api, tls });
+    let console = Arc::new(Console {
+        shared,
+        api,
+        tls,
+        memo: Arc::default(),
+    });
     let pages = Router::new()
         .route("/console", get(home::home))
         .route("/console/sign-in", get(sign::form).post(sign::sign_in))
@@ -82,7 +92,7 @@ pub(crate) fn router(shared: Arc<Shared>, api: Router, tls: bool) -> Router {
         .route("/console/calendar/{booking}/cancel", post(calendar::cancel))
         .route("/console/exchange", get(exchange::exchange))
         .route("/console/exchange/buy", post(exchange::buy))
-        .route("/console/exchange/sell", post(exchange::sell))
+        .route("/console/exchange/sell", post(exchange::sell::sell))
         .route("/console/exchange/bid", post(exchange::bid_for))
         .route(
             "/console/exchange/auto/{seller}/{class}",

@@ -48,6 +48,7 @@ pub struct Metrics {
     refused: Vec<AtomicU64>,
     commits: Mutex<Histogram>,
     committed_events: AtomicU64,
+    streamed_events: AtomicU64,
     requests: Mutex<BTreeMap<String, Operation>>,
     problems: Mutex<BTreeMap<String, u64>>,
     tenants: Mutex<BTreeMap<String, Fate>>,
@@ -146,6 +147,7 @@ impl Default for Metrics {
             refused: Code::ALL.iter().map(|_| AtomicU64::new(0)).collect(),
             commits: Mutex::new(Histogram::new(COMMIT_S)),
             committed_events: AtomicU64::new(0),
+            streamed_events: AtomicU64::new(0),
             requests: Mutex::default(),
             problems: Mutex::default(),
             tenants: Mutex::default(),
@@ -200,6 +202,11 @@ impl Metrics {
     pub(crate) fn committed(&self, events: usize, took: Duration) {
         self.committed_events.fetch_add(events as u64, Ordering::Relaxed);
         lock(&self.commits).add(took.as_secs_f64());
+    }
+
+    /// An event was read for somebody's stream, whether or not they were shown it.
+    pub(crate) fn streamed(&self) {
+        self.streamed_events.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes note of what an event says became of a job; `state` is that before the event.
@@ -266,6 +273,11 @@ impl Metrics {
         }
         page.counter("tenure_committed_events", "Events this process made durable.");
         page.put(&[], self.committed_events.load(Ordering::Relaxed));
+        page.counter(
+            "tenure_streamed_events",
+            "Events this process read for event streams, whether or not they were shown.",
+        );
+        page.put(&[], self.streamed_events.load(Ordering::Relaxed));
         page.histogram(
             "tenure_commit_duration_seconds",
             "How long it took to make a batch of events durable.",
@@ -350,6 +362,7 @@ mod tests {
         metrics.refused(Code::NotFound);
         metrics.refused(Code::NotFound);
         metrics.committed(3, Duration::from_millis(2));
+        metrics.streamed();
         metrics.answered(Some("jobs"), 200, Duration::from_millis(3));
         metrics.answered(None, 404, Duration::from_millis(1));
         metrics.problem("route_not_found");
@@ -361,6 +374,7 @@ mod tests {
             "tenure_decisions_total{outcome=\"refused\"} 2",
             "tenure_refusals_total{code=\"not_found\"} 2",
             "tenure_committed_events_total 3",
+            "tenure_streamed_events_total 1",
             "tenure_commit_duration_seconds_bucket{le=\"0.0025\"} 1",
             "tenure_commit_duration_seconds_bucket{le=\"0.001\"} 0",
             "tenure_commit_duration_seconds_count 1",

@@ -223,6 +223,16 @@ async fn logs_are_followed_and_run_time_is_reported() {
         .await
         .unwrap();
     assert!(chunk.bytes.is_empty() && !chunk.end);
+    let chunk = bench
+        .hub()
+        .read_log(bench.node, id, LogStream::Stdout, 1 << 62, 1, 0)
+        .await
+        .unwrap();
+    assert_eq!(
+        (chunk.offset, chunk.bytes.len()),
+        (5, 0),
+        "beyond the end it says where that is"
+    );
     // Metered at least every ten seconds while it runs.
     let report = watcher.report(id, is_running).await;
     assert!((5_000..12_000).contains(&report.ran_ms), "{}", report.ran_ms);

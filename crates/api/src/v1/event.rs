@@ -28,6 +28,9 @@ pub struct EventQuery {
     pub scope: Option<String>,
     /// First sequence number wanted; absent starts at the newest. `Last-Event-ID` outranks it.
     pub from: Option<u64>,
+    /// Last sequence number wanted: the stream ends after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<u64>,
     /// Ends at the newest event instead of waiting for more.
     pub follow: Option<bool>,
     /// Only these kinds, comma-separated.

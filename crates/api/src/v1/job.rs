@@ -286,6 +286,9 @@ pub struct LogQuery {
     pub stream: Option<String>,
     /// First byte wanted.
     pub offset: Option<u64>,
+    /// Only so many of the last bytes there are, and with `follow` what comes after them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tail: Option<u64>,
     /// Goes on until the job ends.
     pub follow: Option<bool>,
     /// Which member's, of a job over several nodes; 0 unless said.

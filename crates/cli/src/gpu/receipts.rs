@@ -49,10 +49,10 @@ struct Scrubbed {
 /// Shows the receipts of all devices, or of one. One that does not hold is an error.
 pub async fn receipts(context: &Context, client: &Client, only: Option<GpuId>) -> Result<(), Failure> {
     let query = EventQuery {
-        scope: None,
         from: Some(1),
         follow: Some(false),
         kinds: Some(KINDS.to_owned()),
+        ..EventQuery::default()
     };
     let mut keys: BTreeMap<NodeId, BTreeSet<Digest>> = BTreeMap::new();
     let mut checked = Vec::new();

@@ -102,7 +102,7 @@ function draw(figure) {
   if (!canvas || !table || w < 40) return;
   const data = read(table);
   const kind = figure.dataset.chart;
-  const rows = kind === 'gantt' || kind === 'heat' || kind === 'bars' ? data.rows.length : 0;
+  const rows = kind === 'gantt' ? lanes(data).length : kind === 'heat' || kind === 'bars' ? data.rows.length : 0;
   const h = kind === 'gantt' ? 34 + rows * 24 : kind === 'heat' ? 24 + rows * 20 : kind === 'bars' ? 8 + rows * 26 : 200;
   const ink = pen(canvas, w, h);
   ink.font = '12px system-ui, sans-serif';
@@ -268,8 +268,8 @@ function areas(ink, data, w, h, units) {
   return few ? { ...box, x: box.x + step / 2, w: box.w - step } : box;
 }
 
-/** @param {Pen} ink @param {string} text @param {number} w */
-function cut(ink, text, w) {
+/** A text as long as there is room, with a sign where that is not all of it. @param {Pen} ink @param {string} text @param {number} w */
+export function cut(ink, text, w) {
   if (ink.measureText(text).width <= w) return text;
   let end = text.length;
   while (end > 1 && ink.measureText(`${text.slice(0, end)}…`).width > w) end--;
@@ -319,13 +319,20 @@ function heat(ink, data, w) {
   });
 }
 
-/** Spans from the first to the second column, milliseconds since 1970; the third is what they are. @param {Pen} ink @param {Data} data @param {number} w @param {number} h */
+/** What the spans are, each once, in the order they come first. @param {Data} data */
+function lanes(data) {
+  return [...new Set(data.rows.map((row) => row.name))];
+}
+
+/** Spans from the first to the second column, milliseconds since 1970; those of one name lie on one line. @param {Pen} ink @param {Data} data @param {number} w @param {number} h */
 function gantt(ink, data, w, h) {
   const left = Math.min(150, w * 0.25);
   const from = Math.min(...data.rows.map((row) => row.values[0] ?? Infinity));
   const to = Math.max(from + 1, ...data.rows.map((row) => row.values[1] ?? 0));
   const at = (/** @type {number} */ ms) => left + ((w - left - 8) * (ms - from)) / (to - from);
-  const clock = (/** @type {number} */ ms) => new Date(ms).toLocaleTimeString(undefined, to - from < 600_000 ? {} : { hour: '2-digit', minute: '2-digit' });
+  const clock = (/** @type {number} */ ms) => to - from > 172_800_000
+    ? new Date(ms).toLocaleDateString(undefined, { day: 'numeric', month: 'short' })
+    : new Date(ms).toLocaleTimeString(undefined, to - from < 600_000 ? {} : { hour: '2-digit', minute: '2-digit' });
   ink.fillStyle = colour('soft');
   ink.strokeStyle = colour('line');
   for (let step = 0; step <= 4; step++) {
@@ -337,15 +344,18 @@ function gantt(ink, data, w, h) {
     ink.lineTo(Math.round(at(ms)) + 0.5, h - 22);
     ink.stroke();
   }
-  data.rows.forEach((row, line) => {
-    const y = 4 + line * 24;
-    const [begin, end] = [row.values[0] ?? from, row.values[1] ?? to];
+  const all = lanes(data);
+  all.forEach((name, line) => {
     ink.fillStyle = colour('text');
     ink.textAlign = 'left';
-    ink.fillText(cut(ink, row.name, left - 10), 0, y + 9);
+    ink.fillText(cut(ink, name, left - 10), 0, 13 + line * 24);
+  });
+  for (const row of data.rows) {
+    const line = all.indexOf(row.name);
+    const [begin, end] = [row.values[0] ?? from, row.values[1] ?? to];
     ink.fillStyle = hue(line);
     ink.beginPath();
-    ink.roundRect(at(begin), y, Math.max(3, at(end) - at(begin)), 18, 4);
+    ink.roundRect(at(begin), 4 + line * 24, Math.max(3, at(end) - at(begin)), 18, 4);
     ink.fill();
-  });
+  }
 }

@@ -1,14 +1,14 @@
 // @ts-check
 // The fleet, drawn: every GPU a tile with its slices to scale, and fewer, larger things as one moves away: nodes, then
 // groups of them. Only what is in view is drawn, so a hundred thousand cost no more than a screenful.
-import { colour, hue, pen } from './chart.js';
+import { colour, cut, hue, pen } from './chart.js';
 
 /** @typedef {[number, number, number, number, number]} Piece holder, compute, VRAM, busy, VRAM in use */
 /** @typedef {[string, number, number, number, string, number, number, Piece[]]} Tile id, node, class, VRAM, health, busy, used, slices */
 /** @typedef {[string, string, string, string, string]} Place id, name, region, block, status */
 /** @typedef {{ fleet: boolean, nodes: Place[], classes: string[], holders: string[], gpus: Tile[] }} Survey */
 /** @typedef {{ x: number, y: number, w: number, h: number, gpus: number[] }} Spot */
-/** @typedef {{ y: number, h: number, title: string, spots: Spot[], per: number, step: number, count: number, given: number }} Group given: thousandths of GPUs, -1 where not counted */
+/** @typedef {{ x: number, y: number, w: number, h: number, title: string, spots: Spot[], per: number, step: number, count: number, given: number }} Group given: thousandths of GPUs, -1 where not counted */
 
 const box = /** @type {HTMLElement} */ (document.querySelector('[data-fleet]'));
 const board = /** @type {HTMLElement} */ (document.getElementById('board'));
@@ -24,6 +24,9 @@ const extent = document.createElement('div');
 const SIZES = /** @type {const} */ ([['group', 0], ['node', 26], ['gpu', 10], ['gpu', 18], ['gpu', 30], ['gpu', 46], ['gpu', 72], ['gpu', 108], ['gpu', 160]]);
 const PAD = 14;
 const HEAD = 24;
+/** Between groups that stand side by side, and the least a heading needs. */
+const BETWEEN = 28;
+const LEAST = 250;
 
 /** @type {Survey | null} */
 let survey = null;
@@ -63,16 +66,34 @@ function tallest() {
   return Math.max(260, Math.round(window.innerHeight * 0.68));
 }
 
-/** The largest tiles with which everything is in view, or the smallest. @param {number} count @param {number} heads */
-function fitting(count, heads) {
+/** How many groups stand side by side, how wide each is, and how many things it has in a row. @param {string} what @param {number} step @param {number} largest the most things of a group @param {number} wide */
+function abreast(what, step, largest, wide) {
+  const own = Math.max(LEAST, largest * step);
+  const many = what === 'group' ? 1 : Math.max(1, Math.floor((wide + BETWEEN) / (own + BETWEEN)));
+  const room = many > 1 ? Math.floor((wide + BETWEEN) / many) - BETWEEN : wide;
+  return { many, room, per: Math.max(1, Math.floor((room + 4) / step)) };
+}
+
+/** The largest tiles with which everything is in view, or the smallest. @param {number[]} counts of each group */
+function fitting(counts) {
   const room = tallest() - PAD;
   const wide = board.clientWidth - 2 * PAD;
+  const [all, largest] = [counts.reduce((sum, count) => sum + count, 0), Math.max(1, ...counts)];
   for (let at = SIZES.length - 2; at > 2; at--) {
-    const side = SIZES[at]?.[1] ?? 10;
-    const perRow = Math.max(1, Math.floor(wide / (side + 4)));
-    if (Math.ceil(count / perRow) * (side + 4) + heads * (HEAD + 10 + side / 2) <= room) return at;
+    const step = (SIZES[at]?.[1] ?? 10) + 4;
+    const { many, per } = abreast('gpu', step, largest, wide);
+    // As if the largest stood in every line: an estimate from above.
+    const lines = many > 1 ? Math.ceil(counts.length / many) * Math.ceil(largest / per) : counts.reduce((sum, count) => sum + Math.ceil(count / per), 0);
+    if (Math.ceil(counts.length / many) * (HEAD + 8) + lines * step <= room) return at;
   }
-  return count > 20_000 ? 1 : 2;
+  if (all > 20_000) return 1;
+  // It is scrolled in any case: then as large as the lines' width gives for nothing.
+  const least = abreast('gpu', (SIZES[2]?.[1] ?? 10) + 2, largest, wide);
+  const same = (/** @type {number} */ at) => {
+    const next = abreast('gpu', (SIZES[at]?.[1] ?? 10) + 4, largest, wide);
+    return next.many === least.many && next.per >= largest;
+  };
+  return least.many > 1 ? [6, 5, 4, 3].find(same) ?? 2 : 2;
 }
 
 /** Where everything lies. */
@@ -85,20 +106,30 @@ function arrange() {
     const list = by.get(name);
     if (list) list.push(at); else by.set(name, [at]);
   });
-  if (size < 0) size = fitting(survey.gpus.length, by.size);
+  if (size < 0) size = fitting([...by.values()].map((gpus) => gpus.length));
   const [what, side] = SIZES[size] ?? ['gpu', 30];
   const wide = Math.max(120, board.clientWidth - 2 * PAD);
   groups = [];
+  const w = what === 'group' ? wide : side;
+  const h = what === 'group' ? 14 : side;
+  const gap = what === 'group' || side >= 18 ? 4 : 2;
+  const sorted = [...by].sort(([one], [other]) => one.localeCompare(other, undefined, { numeric: true })).map(([title, gpus]) => ({
+    title,
+    count: gpus.length,
+    lots: what === 'gpu' ? gpus.map((at) => [at]) : what === 'group' ? [gpus] : [...byNode(gpus).values()],
+  }));
+  // Groups of few stand side by side, as many as there is room for.
+  const largest = Math.max(1, ...sorted.map((group) => group.lots.length));
+  const { many, room, per } = abreast(what, w + gap, largest, wide);
   let y = PAD / 2;
-  for (const [title, gpus] of [...by].sort(([one], [other]) => one.localeCompare(other, undefined, { numeric: true }))) {
-    const lots = what === 'gpu' ? gpus.map((at) => [at]) : what === 'group' ? [gpus] : [...byNode(gpus).values()];
-    const w = what === 'group' ? wide : side;
-    const h = what === 'group' ? 14 : side;
-    const gap = what === 'group' || side >= 18 ? 4 : 2;
-    const per = Math.max(1, Math.floor((wide + gap) / (w + gap)));
-    const spots = lots.map((list, at) => ({ x: PAD + (at % per) * (w + gap), y: y + HEAD + Math.floor(at / per) * (h + gap), w, h, gpus: list }));
-    const tall = HEAD + Math.ceil(lots.length / per) * (h + gap) + 8;
-    groups.push({ y, h: tall, title, spots, per, step: h + gap, count: gpus.length, given: -1 });
+  for (let first = 0; first < sorted.length; first += many) {
+    const line = sorted.slice(first, first + many);
+    const tall = HEAD + Math.max(...line.map((group) => Math.ceil(group.lots.length / per))) * (h + gap) + 8;
+    line.forEach(({ title, count, lots }, nth) => {
+      const x = PAD + nth * (room + BETWEEN);
+      const spots = lots.map((list, at) => ({ x: x + (at % per) * (w + gap), y: y + HEAD + Math.floor(at / per) * (h + gap), w, h, gpus: list }));
+      groups.push({ x, y, w: room, h: tall, title, spots, per, step: h + gap, count, given: -1 });
+    });
     y += tall;
   }
   const tall = Math.max(140, Math.min(tallest(), y + PAD));
@@ -166,11 +197,13 @@ function heading(ink, group, top) {
   if (group.given < 0) group.given = group.spots.reduce((sum, spot) => spot.gpus.reduce((sum, at) => sum + share(survey?.gpus[at]), sum), 0);
   ink.fillStyle = paint.text ?? '';
   ink.textAlign = 'left';
-  ink.fillText(group.title, PAD, group.y - top + HEAD / 2);
-  const wide = ink.measureText(group.title).width;
+  const title = cut(ink, group.title, group.w * 0.6);
+  ink.fillText(title, group.x, group.y - top + HEAD / 2);
+  const wide = ink.measureText(title).width;
   ink.fillStyle = paint.soft ?? '';
   ink.font = '12px system-ui, sans-serif';
-  ink.fillText(`${group.count} GPU${group.count === 1 ? '' : 's'} · ${Math.round(group.given / Math.max(1, group.count) / 10)} % given away`, PAD + wide + 12, group.y - top + HEAD / 2);
+  const said = `${group.count} GPU${group.count === 1 ? '' : 's'} · ${Math.round(group.given / Math.max(1, group.count) / 10)} % given away`;
+  ink.fillText(cut(ink, said, group.w - wide - 12), group.x + wide + 12, group.y - top + HEAD / 2);
   ink.font = '600 12px system-ui, sans-serif';
 }
 
@@ -335,7 +368,7 @@ function mark(name, tone, edge) {
 /** @param {number} x @param {number} y */
 function spotAt(x, y) {
   const deep = y + board.scrollTop;
-  const group = groups.find((group) => deep >= group.y && deep < group.y + group.h);
+  const group = groups.find((group) => deep >= group.y && deep < group.y + group.h && x >= group.x && x < group.x + group.w + BETWEEN);
   return group?.spots.find((spot) => x >= spot.x && x < spot.x + spot.w && deep >= spot.y && deep < spot.y + spot.h);
 }
 

@@ -43,7 +43,8 @@ function take(text) {
   const fresh = parse(text);
   for (const part of fresh.querySelectorAll('[data-live][id]')) {
     const here = document.getElementById(part.id);
-    if (!here || here.contains(document.activeElement) && here.querySelector('input:not([type="hidden"]), select, textarea')) continue;
+    if (!here || here.querySelector('[data-busy]')) continue;
+    if (here.contains(document.activeElement) && here.querySelector('input:not([type="hidden"]), select, textarea')) continue;
     const key = part.outerHTML;
     if (shown.get(part.id) === key) continue;
     const first = !shown.has(part.id);
@@ -71,10 +72,11 @@ function replace(here, part) {
   const left = [...here.querySelectorAll('.scroll, pre')].map((box) => [box.scrollLeft, box.scrollTop]);
   localise(part);
   here.replaceWith(part);
+  drawAll(part);
+  part.dispatchEvent(new CustomEvent('tenure-fresh', { bubbles: true }));
   reach(part);
   part.querySelectorAll('details').forEach((details, at) => { details.open = open[at] ?? details.open; });
   part.querySelectorAll('.scroll, pre').forEach((box, at) => box.scrollTo(left[at]?.[0] ?? 0, left[at]?.[1] ?? 0));
-  drawAll(part);
   if (href) /** @type {HTMLElement | null} */ ([...part.querySelectorAll('a[href]')].find((link) => link.getAttribute('href') === href))?.focus();
 }
 

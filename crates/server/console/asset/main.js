@@ -8,6 +8,11 @@ document.addEventListener('submit', (event) => {
   if (question && !window.confirm(question)) event.preventDefault();
 });
 
+// Where a form asks in which zone its times are: the reader's, unless they said another.
+for (const field of document.querySelectorAll('input[data-zone]')) {
+  if (field instanceof HTMLInputElement && !field.value) field.value = Intl.DateTimeFormat().resolvedOptions().timeZone;
+}
+
 // A choice that is the whole form sends it.
 document.addEventListener('change', (event) => {
   const target = /** @type {HTMLElement} */ (event.target);

@@ -2,7 +2,9 @@
 //! tree is in `scope`, what is changed there in `change`.
 
 pub(super) mod change;
+mod policy;
 pub(super) mod scope;
+mod tester;
 
 use askama::Template;
 use serde_json::json;

@@ -1,6 +1,8 @@
 //! Audit: the journal's events as far as the reader may see them, searched by kind and text; and the proof that one of
 //! them is in the journal, checked with nothing but the platform's public key.
 
+mod search;
+
 use askama::Template;
 use axum::extract::{Path, Query};
 use serde::Deserialize;
@@ -18,15 +20,15 @@ use super::html::{Html, inert, log};
 use super::session::Session;
 use super::show;
 use super::told;
-
-/// Events looked through for one page, and shown at most.
-const SPAN: u64 = 5_000;
-const SHOWN: usize = 100;
+use search::{Way, search};
 
 #[derive(Deserialize)]
 pub(super) struct Asked {
     q: Option<String>,
+    /// From here to older ones.
     until: Option<u64>,
+    /// From here to newer ones.
+    from: Option<u64>,
     /// The events of the page are to be proven, one by one.
     verify: Option<String>,
 }
@@ -48,58 +50,53 @@ struct Audit {
     /// The same, for an address.
     q_piece: String,
     rows: Vec<Row>,
-    /// The page before this one ends here.
-    earlier: Option<u64>,
+    /// Newest first.
+    back: bool,
+    /// Where the search goes on: the address's field, and its value.
+    next: Option<(&'static str, u64)>,
     looked: String,
     head: Option<HeadView>,
     later: bool,
     proves: bool,
     /// Whether all of the page were proven, and how that is said.
     verified: Option<(bool, String)>,
-    until: u64,
+    /// Where this page's search began, as the address says it.
+    began: (&'static str, u64),
+    newest: u64,
 }
 
 pub(super) async fn audit(session: Session, Query(asked): Query<Asked>) -> Page {
     let frame = Frame::of(&session, "audit").await?;
-    let until = asked.until.unwrap_or_else(|| told::head(&session));
-    let from = until.saturating_sub(SPAN - 1).max(1);
     let q = asked.q.unwrap_or_default();
     let words: Vec<String> = q.split_whitespace().map(str::to_lowercase).collect();
-    let events = told::events(&session, from, "").await?;
-    let fits = |event: &&EventView| {
-        let text = format!(
-            "{} {} {} {} {}",
-            event.seq,
-            event.kind,
-            apart(&event.kind),
-            event.by,
-            event.data
-        )
-        .to_lowercase();
-        event.seq <= until && words.iter().all(|word| text.contains(word.as_str()))
+    let way = match (asked.from, asked.until) {
+        (Some(from), _) => Way::On(from),
+        (None, Some(until)) => Way::Back(until),
+        (None, None) => Way::of(&session, &words).await,
     };
-    let found: Vec<&EventView> = events.iter().rev().filter(fits).take(SHOWN).collect();
-    // A full page goes on after its last event, another after all that was looked through.
-    let next = match found.last() {
-        Some(last) if found.len() == SHOWN => last.seq.saturating_sub(1),
-        _ => from.saturating_sub(1),
-    };
+    let found = search(&session, &words, way).await?;
     let proves = session.may(Action::JournalRead, ScopeId::Platform);
     let head = match proves {
         true => session.desk.get("/v1/journal/head").await.ok(),
         false => None,
     };
     let verified = match proves && asked.verify.is_some() {
-        true => Some(verify(&session, &found).await),
+        true => Some(verify(&session, &found.events).await),
         false => None,
     };
     page(&Audit {
         verified,
-        until,
-        rows: found.into_iter().map(|event| row(&session, event)).collect(),
-        earlier: (next > 0).then_some(next),
-        looked: format!("events {} to {}", show::count(from), show::count(until)),
-        later: asked.until.is_some(),
+        began: field(way),
+        newest: told::head(&session),
+        back: matches!(way, Way::Back(_)),
+        rows: found.events.iter().map(|event| row(&session, event)).collect(),
+        next: found.next.map(field),
+        looked: format!(
+            "Searched events {} to {}",
+            show::count(found.searched.0),
+            show::count(found.searched.1)
+        ),
+        later: asked.until.is_some() || asked.from.is_some(),
         q_piece: piece(&q),
         q,
         head,
@@ -108,15 +105,22 @@ pub(super) async fn audit(session: Session, Query(asked): Query<Asked>) -> Page 
     })
 }
 
+/// A way as an address says it.
+fn field(way: Way) -> (&'static str, u64) {
+    match way {
+        Way::Back(until) => ("until", until),
+        Way::On(from) => ("from", from),
+    }
+}
+
 fn row(session: &Session, event: &EventView) -> Row {
-    // People by their names; programs by their ids.
     let by = session.named(&event.by);
     Row {
         seq: event.seq,
         at: show::time(&event.at),
         kind: apart(&event.kind),
         by: show::name(&by),
-        what: what(event),
+        what: what(session, event),
         data: serde_json::to_string_pretty(&event.data)
             .map(|text| log(&text))
             .unwrap_or_default(),
@@ -124,7 +128,7 @@ fn row(session: &Session, event: &EventView) -> Row {
 }
 
 /// What it is about, where a page tells more of that.
-fn what(event: &EventView) -> Html {
+fn what(session: &Session, event: &EventView) -> Html {
     let data = &event.data;
     for (field, page) in [("job", "jobs"), ("gpu", "fleet")] {
         if let Some(id) = data[field].as_str() {
@@ -138,7 +142,7 @@ fn what(event: &EventView) -> Html {
         "scope", "user", "node", "booking", "offer", "lease", "bid", "name",
     ];
     let id = named.iter().find_map(|field| data[field].as_str());
-    id.map_or_else(show::none, show::name)
+    id.map_or_else(show::none, |id| show::name(&session.named(id)))
 }
 
 #[derive(Template)]
@@ -166,7 +170,7 @@ pub(super) async fn proof(session: Session, Path(seq): Path<u64>) -> Page {
 }
 
 /// Proves events one by one, each against a head signed then. The first that is not proven is told.
-async fn verify(session: &Session, events: &[&EventView]) -> (bool, String) {
+async fn verify(session: &Session, events: &[EventView]) -> (bool, String) {
     for event in events {
         let seq = event.seq;
         let view = session

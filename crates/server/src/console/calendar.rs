@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tenure_api::problem::Problem;
 use tenure_api::v1::booking::{BookingView, CalendarWindow, QuoteView, WindowView};
 use tenure_api::v1::page::Page as List;
+use tenure_domain::booking::zone::Zone;
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
 
@@ -30,6 +31,9 @@ use crate::routes::booking::calendar::free;
 const SHOWN: u32 = 1000;
 /// A week, and a day more on both sides: the reader's week begins and ends where they are.
 const DAYS: usize = 9;
+/// What is free is told for each quarter of an hour.
+const STEP_MS: u64 = 900_000;
+const STEPS_A_DAY: usize = 96;
 
 #[derive(Deserialize, Default)]
 pub(super) struct Asked {
@@ -64,8 +68,9 @@ struct Calendar {
     after: String,
     from_ms: i64,
     until_ms: i64,
-    /// How much of the class is free in each hour from the day before the week on, in thousandths.
+    /// How much of the class is free in each step from the day before the week on, in thousandths.
     free: String,
+    free_step_ms: u64,
     free_from_ms: i64,
     /// Day by day, the least and the most that is free in an hour of it.
     days: Vec<(String, String, String)>,
@@ -134,15 +139,15 @@ async fn show_week(session: &Session, asked: Asked, mut fields: Fields, problem:
     );
     let found: List<CalendarWindow> = session.desk.get(&path).await?;
     let currency = session.currency();
-    let hours = free(
+    let steps = free(
         &session.console.shared,
         &session.caller,
         &class,
         tenure_domain::Time(since),
-        (DAYS * 24) as u16,
+        (STEP_MS, (DAYS * STEPS_A_DAY) as u16),
     )
     .map_err(|fail| Fault::Problem(fail.problem))?;
-    let free: Vec<String> = hours.iter().map(u16::to_string).collect();
+    let free: Vec<String> = steps.iter().map(u16::to_string).collect();
     let me = ScopeId::User(session.caller.user);
     fields.forget("csrf");
     page(&Calendar {
@@ -152,8 +157,9 @@ async fn show_week(session: &Session, asked: Asked, mut fields: Fields, problem:
         after: step(7).to_string(),
         from_ms: midnight_ms(week),
         until_ms: midnight_ms(step(7)),
-        days: by_day(step(-1), &hours),
+        days: by_day(step(-1), &steps),
         free: free.join(" "),
+        free_step_ms: STEP_MS,
         free_from_ms: since,
         windows: found.items.iter().map(|it| window(it, &currency)).collect(),
         books: session.tenant().is_some() && session.may(Action::BookingManage, me),
@@ -167,15 +173,15 @@ async fn show_week(session: &Session, asked: Asked, mut fields: Fields, problem:
 }
 
 /// What is free on each day of the week, least and most.
-fn by_day(before: Date, hours: &[u16]) -> Vec<(String, String, String)> {
-    let days = hours.chunks(24).enumerate().skip(1).take(7);
-    let day = |(at, hours): (usize, &[u16])| {
+fn by_day(before: Date, steps: &[u16]) -> Vec<(String, String, String)> {
+    let days = steps.chunks(STEPS_A_DAY).enumerate().skip(1).take(7);
+    let day = |(at, steps): (usize, &[u16])| {
         let day = before.checked_add((at as i64).days()).unwrap_or(before);
         let share = |free: Option<&u16>| show::permille(u64::from(free.copied().unwrap_or(0)));
         (
             day.strftime("%a %-d %b").to_string(),
-            share(hours.iter().min()),
-            share(hours.iter().max()),
+            share(steps.iter().min()),
+            share(steps.iter().max()),
         )
     };
     days.map(day).collect()
@@ -260,6 +266,7 @@ async fn booked(session: &Session, fields: &Fields) -> Page {
         return Ok(go(&format!("/console/calendar/{}", made.id)));
     }
     let quote: QuoteView = session.desk.post("/v1/bookings/quote", &wish).await?;
+    let zone = Zone::bundled(fields.some("zone").unwrap_or("UTC")).ok();
     let bytes: [u8; 16] = random();
     let mut again: Vec<(&'static str, String)> = FIELDS
         .iter()
@@ -281,17 +288,18 @@ async fn booked(session: &Session, fields: &Fields) -> Page {
             .windows
             .iter()
             .take(20)
-            .map(|it| spans(it, &quote.currency))
+            .map(|it| spans(it, zone.as_ref(), &quote.currency))
             .collect(),
         more: quote.more || quote.windows.len() > 20,
         again,
     })
 }
 
-fn spans(it: &WindowView, currency: &str) -> (Html, Html, String) {
+/// By the clocks of the booking's zone: those are what was promised.
+fn spans(it: &WindowView, zone: Option<&Zone>, currency: &str) -> (Html, Html, String) {
     (
-        show::time(&it.start),
-        show::time(&it.end),
+        show::wall(&it.start, zone),
+        show::wall(&it.end, zone),
         show::money(it.price_micros, currency),
     )
 }
@@ -304,9 +312,23 @@ struct One {
     name: Html,
     facts: Vec<(&'static str, Html)>,
     note: Option<String>,
-    windows: Vec<(Html, Html, Html, u32, String, String)>,
+    zone: Html,
+    windows: Vec<Held>,
     more: bool,
     may_cancel: bool,
+}
+
+struct Held {
+    /// Which one it is: the wall time it begins at.
+    of: String,
+    start: Html,
+    end: Html,
+    phase: Html,
+    gpus: u32,
+    nodes: String,
+    price: String,
+    /// Others come after it.
+    has_rest: bool,
 }
 
 pub(super) async fn one(session: Session, Path(id): Path<String>) -> Page {
@@ -314,6 +336,7 @@ pub(super) async fn one(session: Session, Path(id): Path<String>) -> Page {
     let it: BookingView = session.desk.get(&format!("/v1/bookings/{}", piece(&id))).await?;
     let currency = session.currency();
     let scope = it.scope.parse().ok();
+    let zone = Zone::bundled(&it.zone).ok();
     let text = |text: &str| show::name(text);
     let mut facts = vec![
         ("Of", text(&it.scope_path)),
@@ -329,14 +352,21 @@ pub(super) async fn one(session: Session, Path(id): Path<String>) -> Page {
         name: show::name(&it.name),
         facts,
         note: it.note.as_deref().map(super::html::inert),
-        windows: it
-            .windows
-            .iter()
-            .take(100)
-            .map(|window| {
-                let (start, end, price) = spans(window, &currency);
-                let nodes = super::html::inert(&window.nodes.join(", "));
-                (start, end, show::pill(&window.phase), window.gpus, nodes, price)
+        zone: show::name(&it.zone),
+        windows: (0..)
+            .zip(it.windows.iter().take(100))
+            .map(|(at, window)| {
+                let (start, end, price) = spans(window, zone.as_ref(), &currency);
+                Held {
+                    of: window.of.clone(),
+                    start,
+                    end,
+                    phase: show::pill(&window.phase),
+                    gpus: window.gpus,
+                    nodes: super::html::inert(&window.nodes.join(", ")),
+                    price,
+                    has_rest: it.more || at + 1 < it.windows.len(),
+                }
             })
             .collect(),
         more: it.more || it.windows.len() > 100,
@@ -345,12 +375,25 @@ pub(super) async fn one(session: Session, Path(id): Path<String>) -> Page {
     })
 }
 
+/// Cancels one window, one and all that follow, or every one.
 pub(super) async fn cancel(State(_): State<Arc<Console>>, Path(id): Path<String>, posted: Posted) -> Page {
+    let Posted { session, fields } = posted;
     let path = format!("/v1/bookings/{}/cancel", piece(&id));
-    let _: Value = posted
-        .session
+    let which = fields.some("which").unwrap_or("all");
+    let mut ask = json!({ "which": which });
+    if let Some(of) = fields.some("of") {
+        ask["of"] = json!(of);
+    }
+    let _: Value = session.desk.post(&path, &ask).await?;
+    // Where none is left, there is no page of it either.
+    let left = session
         .desk
-        .post(&path, &json!({ "which": "all" }))
-        .await?;
-    Ok(go("/console/calendar"))
+        .get::<BookingView>(&format!("/v1/bookings/{}", piece(&id)))
+        .await;
+    Ok(go(&match (which, left) {
+        ("one" | "rest", Ok(left)) if left.more || !left.windows.is_empty() => {
+            format!("/console/calendar/{}", left.id)
+        }
+        _ => "/console/calendar".into(),
+    }))
 }

@@ -50,6 +50,14 @@ impl Desk {
         bytes(self.send(Method::GET, path, Body::empty(), None).await).await
     }
 
+    /// Text of a route that gives no JSON, and one of its headers.
+    pub async fn with_header(&self, path: &str, name: &str) -> Said<(Vec<u8>, Option<String>)> {
+        let response = self.send(Method::GET, path, Body::empty(), None).await;
+        let value = response.headers().get(name).and_then(|value| value.to_str().ok());
+        let value = value.map(str::to_owned);
+        Ok((bytes(response).await?, value))
+    }
+
     /// An answer that is passed on as it comes.
     pub async fn pass(&self, path: &str) -> Said<Response<Body>> {
         let response = self.send(Method::GET, path, Body::empty(), None).await;

@@ -4,9 +4,9 @@ use askama::Template;
 use axum::extract::{Path, State};
 use axum::http::Method;
 use std::sync::Arc;
-use tenure_api::v1::event::EventView;
 use tenure_api::v1::gpu::{DeviceView, Recent, SliceView};
 use tenure_api::v1::node::NodeView;
+use tenure_api::v1::time::Moment;
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
 
@@ -16,13 +16,9 @@ use super::fault::{Page, go, page};
 use super::form::Posted;
 use super::frame::Frame;
 use super::html::{Html, escape};
+use super::memo::Note;
 use super::session::Session;
 use super::show;
-use super::told;
-
-/// Events looked through for what concerns the device, and how many of those are shown.
-const LOOKED_THROUGH: u64 = 50_000;
-const TOLD: usize = 50;
 
 struct Slice {
     holder: Html,
@@ -57,6 +53,8 @@ struct Device {
     recent: Vec<(String, String, String)>,
     levels: Vec<(String, String)>,
     told: Vec<Told>,
+    /// The oldest event that was looked at for it.
+    since: u64,
     tells: bool,
 }
 
@@ -69,10 +67,15 @@ pub(super) async fn device(session: Session, Path(id): Path<String>) -> Page {
         .await
         .ok();
     let tells = session.may(Action::EventRead, ScopeId::Platform);
-    let told = match tells {
-        true => history(&session, &id).await,
-        false => Vec::new(),
+    let history = match tells {
+        true => {
+            let controller = &session.console.shared.app.controller;
+            let found = session.console.memo.device(controller, view.gpu.id).await;
+            Some(found)
+        }
+        false => None,
     };
+    let told = history.iter().flat_map(|history| &history.found);
     let gpu = &view.gpu;
     let given: u64 = view
         .slices
@@ -99,7 +102,8 @@ pub(super) async fn device(session: Session, Path(id): Path<String>) -> Page {
             .iter()
             .map(|(level, why)| (level.clone(), super::html::inert(why)))
             .collect(),
-        told,
+        told: told.map(|note| tell(&session, note)).collect(),
+        since: history.map_or(1, |history| history.since),
         tells,
         id,
         frame,
@@ -271,14 +275,17 @@ fn slice(slice: &SliceView) -> Slice {
     }
 }
 
-/// Rows of the last minutes: how long ago, how busy, how much memory.
+/// Rows of the last minutes: when, how busy, how much memory.
 fn recent(recent: &Recent) -> Vec<(String, String, String)> {
     let steps = recent.busy_permille.len();
     let rows = recent.busy_permille.iter().zip(&recent.used_vram_mib).enumerate();
     rows.map(|(at, (busy, used))| {
         let ago_s = (steps - 1 - at) as u64 * u64::from(recent.step_s);
         (
-            format!("−{ago_s}"),
+            match ago_s {
+                0 => "now".to_owned(),
+                ago_s => format!("{ago_s} s ago"),
+            },
             busy.map_or(String::new(), |busy| format!("{}.{}", busy / 10, busy % 10)),
             used.map_or(String::new(), |used| used.to_string()),
         )
@@ -286,48 +293,14 @@ fn recent(recent: &Recent) -> Vec<(String, String, String)> {
     .collect()
 }
 
-/// What the journal tells of the device, newest first.
-async fn history(session: &Session, id: &str) -> Vec<Told> {
-    let from = told::head(session).saturating_sub(LOOKED_THROUGH);
-    let events = told::events(session, from, "DeviceScrubbed,GpuQuarantined,GpuReleased").await;
-    let ours = events
-        .unwrap_or_default()
-        .into_iter()
-        .filter(|event| event.data["gpu"] == id);
-    let mut ours: Vec<Told> = ours.map(|event| tell(&event)).collect();
-    ours.reverse();
-    ours.truncate(TOLD);
-    ours
-}
-
-fn tell(event: &EventView) -> Told {
-    let receipt = &event.data["receipt"];
-    let (what, more) = match event.kind.as_str() {
-        "DeviceScrubbed" if receipt["fault"].is_string() => (
-            "Not clean",
-            show::name(receipt["fault"].as_str().unwrap_or_default()),
-        ),
-        "DeviceScrubbed" => {
-            let mib = receipt["bytes"].as_u64().unwrap_or(0) >> 20;
-            let took = receipt["took_ms"].as_u64().unwrap_or(0);
-            let number = receipt["number"].as_u64().unwrap_or(0);
-            let text = format!(
-                "receipt {number}: {} overwritten and read back in {}, signed by its node",
-                show::mib(mib),
-                show::span(took)
-            );
-            ("Scrubbed", Html::made(escape(&text)))
-        }
-        "GpuQuarantined" => (
-            "Quarantined",
-            show::name(event.data["why"].as_str().unwrap_or_default()),
-        ),
-        _ => ("Released", Html::made(format!("by {}", escape(&event.by)))),
-    };
+fn tell(session: &Session, note: &Note) -> Told {
     Told {
-        at: show::time(&event.at),
-        what,
-        more,
+        at: show::time(&Moment(note.at)),
+        what: note.what,
+        more: show::name(&match note.what {
+            "Released" => format!("by {}", session.named(&note.more)),
+            _ => note.more.clone(),
+        }),
     }
 }
 

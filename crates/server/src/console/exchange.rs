@@ -1,6 +1,8 @@
 //! The exchange: the depth and price history of a class, what is offered, bids and leases of one's own, and buying, which
 //! shows its price before it is done. What one's own capacity is offered at by itself stands beside it.
 
+pub(super) mod sell;
+
 use std::sync::Arc;
 
 use askama::Template;
@@ -14,6 +16,7 @@ use tenure_api::v1::market::{
 };
 use tenure_api::v1::page::Page as List;
 use tenure_domain::market::fill::{idle_milli, own_milli, used_milli};
+use tenure_domain::schedule::fleet::Node;
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
 
@@ -101,14 +104,17 @@ struct Exchange {
     frame: Frame,
     class: String,
     classes: Vec<String>,
-    asks: Vec<Level>,
-    bids_at: Vec<Level>,
+    /// Each side: its name, what is said where nobody is there, and its levels.
+    depth: [(&'static str, &'static str, Vec<Level>); 2],
     hours: Vec<(String, String, String, String)>,
     offers: Vec<Offer>,
     leases: Vec<Lease>,
     bids: Vec<Bid>,
     autos: Vec<Auto>,
     mine: Option<Mine>,
+    /// The tenant's own nodes with the class, each let whole.
+    nodes: Vec<(String, String, u64)>,
+    tenant: String,
     trades: bool,
     currency: String,
     problem: Option<Problem>,
@@ -118,6 +124,15 @@ struct Exchange {
 impl Exchange {
     fn v(&self, name: &str) -> &str {
         self.fields.raw(name)
+    }
+
+    fn is(&self, name: &str, value: &str) -> bool {
+        self.fields.text(name) == value
+    }
+
+    /// Whether there is anything that could be offered.
+    fn lets(&self) -> bool {
+        self.mine.is_some() || !self.nodes.is_empty()
     }
 }
 
@@ -148,6 +163,9 @@ async fn show_exchange(
         .unwrap_or_default();
     let of = piece(&class);
     let book = books.items.iter().find(|book| book.class == class);
+    // Both sides to one scale.
+    let sides = book.iter().flat_map(|book| book.asks.iter().chain(&book.bids));
+    let most = sides.map(|level| level.gpu_milli).max().unwrap_or(1);
     let currency = session.currency();
     let me = session.tenant();
     let autos: Vec<AutoOfferView> = list(session, &format!("/v1/market/auto-offers?limit={SHOWN}")).await;
@@ -157,15 +175,25 @@ async fn show_exchange(
     let bids: Vec<BidView> = list(session, &format!("/v1/market/bids?limit={SHOWN}")).await;
     let trades = me.is_some_and(|me| session.may(Action::MarketTrade, me));
     fields.forget("csrf");
+    let (asks, wanted) = book.map_or_else(Default::default, |book| {
+        (
+            levels(&book.asks, most, &currency),
+            levels(&book.bids, most, &currency),
+        )
+    });
     page(&Exchange {
-        asks: book.map(|book| levels(&book.asks, &currency)).unwrap_or_default(),
-        bids_at: book.map(|book| levels(&book.bids, &currency)).unwrap_or_default(),
+        depth: [
+            ("Offered", "Nothing is offered.", asks),
+            ("Wanted", "Nobody waits.", wanted),
+        ],
         hours: hours.iter().map(hour).collect(),
         offers: offers.iter().map(|it| offer(it, &currency)).collect(),
         leases: leases.iter().map(|it| lease(it, me, &currency, trades)).collect(),
         bids: bids.iter().map(|it| bid(it, &currency)).collect(),
         autos: autos.iter().map(|it| auto(it, &currency)).collect(),
         mine: me.and_then(|me| mine(session, me, &class)),
+        nodes: me.map(|me| own_nodes(session, me, &class)).unwrap_or_default(),
+        tenant: me.map(|me| me.to_string()).unwrap_or_default(),
         class,
         classes,
         trades,
@@ -176,8 +204,7 @@ async fn show_exchange(
     })
 }
 
-fn levels(levels: &[LevelView], currency: &str) -> Vec<Level> {
-    let most = levels.iter().map(|level| level.gpu_milli).max().unwrap_or(1);
+fn levels(levels: &[LevelView], most: u64, currency: &str) -> Vec<Level> {
     let level = |level: &LevelView| Level {
         price: show::money(level.price_micros, currency),
         gpus: show::milli(level.gpu_milli),
@@ -242,6 +269,24 @@ fn mine(session: &Session, me: ScopeId, class: &str) -> Option<Mine> {
             ("Idle now", show::milli(idle)),
         ],
     })
+}
+
+/// Nodes that are a tenant's alone and have nothing but GPUs of a class: id, name, and how much of it, in thousandths.
+fn own_nodes(session: &Session, me: ScopeId, class: &str) -> Vec<(String, String, u64)> {
+    let state = session.console.shared.app.controller.view().read();
+    let own = state.fleet.nodes().filter(|node| {
+        node.labels.dedicated.map(ScopeId::Tenant) == Some(me)
+            && !node.gpus.is_empty()
+            && node.gpus.iter().all(|gpu| *gpu.facts.class == *class)
+    });
+    let row = |node: &Node| {
+        (
+            node.id.to_string(),
+            inert(&node.name),
+            node.gpus.len() as u64 * 1000,
+        )
+    };
+    own.map(row).collect()
 }
 
 fn lease(lease: &LeaseView, me: Option<ScopeId>, currency: &str, trades: bool) -> Lease {
@@ -402,35 +447,6 @@ async fn placed(session: &Session, fields: &Fields) -> Result<(), Fault> {
         "expires": expires.rfc3339(),
     });
     let _: serde_json::Value = session.desk.post("/v1/market/bids", &ask).await?;
-    Ok(())
-}
-
-/// Offers capacity of one's own: once, or whenever it is idle.
-pub(super) async fn sell(State(_): State<Arc<Console>>, posted: Posted) -> Page {
-    let Posted { session, fields } = posted;
-    let class = fields.text("class").to_owned();
-    match sold(&session, &fields).await {
-        Ok(()) => Ok(go(&format!("/console/exchange?class={}", piece(&class)))),
-        Err(Fault::SignIn) => Err(Fault::SignIn),
-        Err(Fault::Problem(problem)) => show_exchange(&session, Some(&class), fields, Some(*problem)).await,
-    }
-}
-
-async fn sold(session: &Session, fields: &Fields) -> Result<(), Fault> {
-    let price_micros = milli(fields, "price", 1_000_000)?;
-    let (min_s, max_s) = (milli(fields, "least", 3600)?, milli(fields, "most", 3600)?);
-    let notice_s: u64 = fields.number("notice")?.unwrap_or(10) * 60;
-    let class = fields.text("class");
-    let seller = session.tenant().ok_or_else(Fault::not_found)?;
-    if fields.is_on("auto") {
-        let path = format!("/v1/market/auto-offers/{seller}/{}", piece(class));
-        let ask = json!({ "floor_micros": price_micros, "min_lease_s": min_s, "max_lease_s": max_s, "notice_s": notice_s });
-        let _: serde_json::Value = session.desk.put(&path, &ask).await?;
-        return Ok(());
-    }
-    let gpu_milli = milli(fields, "gpus", 1000)?;
-    let ask = json!({ "class": class, "gpu_milli": gpu_milli, "price_micros": price_micros, "min_lease_s": min_s, "max_lease_s": max_s, "notice_s": notice_s });
-    let _: serde_json::Value = session.desk.post("/v1/market/offers", &ask).await?;
     Ok(())
 }
 

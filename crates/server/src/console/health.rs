@@ -21,12 +21,9 @@ use super::frame::Frame;
 use super::html::{Html, escape};
 use super::session::Session;
 use super::show;
-use super::told;
 
 const NODES: u32 = 500;
-const LOOKED_THROUGH: u64 = 50_000;
 const TOLD: usize = 40;
-const KINDS: &str = "NodeJoined,NodeLost,NodeReturned,NodeCordoned,NodeUncordoned,NodeRemoved,NodeKeyRevoked,GpuQuarantined,GpuReleased,AnomalyFound";
 
 struct Node {
     id: String,
@@ -57,16 +54,22 @@ struct Health {
     nodes: Vec<Node>,
     more: bool,
     told: Vec<Told>,
+    /// The oldest event that was looked at for it.
+    since: u64,
     may_act: bool,
 }
 
 pub(super) async fn health(session: Session) -> Page {
     let frame = Frame::of(&session, "health").await?;
     let found: List<NodeView> = session.desk.get(&format!("/v1/nodes?limit={NODES}")).await?;
-    let from = told::head(&session).saturating_sub(LOOKED_THROUGH);
-    let mut events = told::events(&session, from, KINDS).await.unwrap_or_default();
-    events.reverse();
-    events.truncate(TOLD);
+    let tells = session.may(Action::EventRead, ScopeId::Platform);
+    let told = match tells {
+        true => {
+            let controller = &session.console.shared.app.controller;
+            Some(session.console.memo.incidents(controller, TOLD).await)
+        }
+        false => None,
+    };
     let mut nodes: Vec<&NodeView> = found.items.iter().collect();
     nodes.sort_by_key(|node| {
         (
@@ -76,7 +79,12 @@ pub(super) async fn health(session: Session) -> Page {
     });
     page(&Health {
         figures: figures(&found.items),
-        told: events.iter().map(|event| tell(event, &found.items)).collect(),
+        told: told
+            .iter()
+            .flat_map(|told| &told.found)
+            .map(|event| tell(event, &found.items))
+            .collect(),
+        since: told.map_or(1, |told| told.since),
         nodes: nodes.into_iter().map(row).collect(),
         more: found.next.is_some(),
         may_act: session.may(Action::NodeManage, ScopeId::Platform),

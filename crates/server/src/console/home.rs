@@ -60,20 +60,15 @@ pub(super) async fn home(session: Session) -> Page {
     let frame = Frame::of(&session, "home").await?;
     let shared = &session.console.shared;
     let problem = |fail: crate::http::fail::Fail| Fault::Problem(fail.problem);
-    let phases = tally(shared, &session.caller).map_err(problem)?;
+    let tally = tally(shared, &session.caller).map_err(problem)?;
     let seen = survey(shared, &session.caller).map_err(problem)?;
     let live: List<JobView> = session.desk.get("/v1/jobs?limit=100").await?;
     let currency = session.currency();
     let budgets = budget::of(&session, &session.above()).await;
-    let running = live.items.iter().filter(|job| job.phase != JobPhase::Queued);
-    let spending: i64 = running
-        .filter_map(|job| job.allocation.as_ref())
-        .map(|allocation| allocation.hourly_micros)
-        .sum();
     let home = Home {
         plus: show::icon("plus"),
         fleet: seen.fleet,
-        tiles: tiles(&phases, &seen, &show::money(spending, &currency)),
+        tiles: tiles(&tally.phases, &seen, &show::money(tally.hourly_micros, &currency)),
         jobs: live
             .items
             .iter()

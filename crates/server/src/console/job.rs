@@ -1,8 +1,11 @@
 //! Jobs: the lists of those that live, wait and are done. One job is in `one`, submitting one in `submit`.
 
+mod log;
 pub(super) mod one;
 pub(super) mod spec;
 pub(super) mod submit;
+mod task;
+mod way;
 
 use askama::Template;
 use axum::extract::Query;

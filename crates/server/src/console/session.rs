@@ -135,11 +135,21 @@ impl Session {
         }
     }
 
-    /// Whose an id is, by names; as it stands where it is nobody's, or no longer.
-    pub fn named(&self, id: &str) -> String {
+    /// Who or what ids name, such as those of who caused something: people, places, keys and nodes by their names. What
+    /// is nobody's, or no longer, is said as it stands.
+    pub fn named(&self, ids: &str) -> String {
         let state = self.console.shared.app.controller.view().read();
-        let there = id.parse().ok().filter(|&scope| state.tree.get(scope).is_some());
-        there.map_or_else(|| id.to_owned(), |scope| state.tree.title(scope))
+        let names = ids.split_whitespace().map(|id| {
+            let scope = id.parse().ok().filter(|&scope| state.tree.get(scope).is_some());
+            let key = || Some(format!("key {}", state.keys.get(id.parse().ok()?)?.label));
+            let node = || Some(format!("node {}", state.fleet.node(id.parse().ok()?)?.name));
+            let name = scope.map(|scope| match scope {
+                ScopeId::Platform => state.name.to_string(),
+                scope => state.tree.title(scope),
+            });
+            name.or_else(key).or_else(node).unwrap_or_else(|| id.to_owned())
+        });
+        names.collect::<Vec<_>>().join(", ")
     }
 
     /// What money is counted in here.

@@ -2,6 +2,7 @@
 //! its direction and marks stay its own.
 
 use tenure_api::v1::time::Moment;
+use tenure_domain::booking::zone::Zone;
 use tenure_domain::money::Micros;
 
 use super::html::{Html, escape};
@@ -20,6 +21,15 @@ pub(super) fn time(moment: &Moment) -> Html {
         |at| at.to_zoned(zone).strftime("%-d %b %H:%M UTC").to_string(),
     );
     Html::made(format!("<time datetime=\"{full}\">{shown}</time>"))
+}
+
+/// A moment by the clocks of a zone, whatever the reader's own show; in UTC where the zone is none.
+pub(super) fn wall(moment: &Moment, zone: Option<&Zone>) -> Html {
+    let Some(wall) = zone.and_then(|zone| zone.wall(moment.0)) else {
+        return time(moment);
+    };
+    let shown = wall.strftime("%a %-d %b %Y, %H:%M");
+    Html::made(format!("<span class=\"wall\">{shown}</span>"))
 }
 
 /// Nothing to say.

@@ -67,11 +67,8 @@ pub(crate) async fn events(
         .as_deref()
         .map(|kinds| kinds.split(',').map(|kind| kind.trim().to_owned()).collect());
     let seat = shared.streams.take(caller.user)?;
-    let until = if query.follow.unwrap_or(true) {
-        None
-    } else {
-        Some(head)
-    };
+    let newest = (!query.follow.unwrap_or(true)).then_some(head);
+    let until = [newest, query.until].into_iter().flatten().min();
     let lines = shared.app.controller.reader().follow(from).boxed();
     let sight = Sight::new(caller.clone(), within);
     let tail = Tail {
@@ -170,6 +167,7 @@ impl Tail {
             .inspect_err(|error| tracing::error!(%error, "an event stream ended"))
             .ok()?;
         self.next = line.seq + 1;
+        self.shared.app.controller.metrics().streamed();
         wait_for_view(&self.shared, line.seq).await;
         if !self.still_stands() {
             return None;

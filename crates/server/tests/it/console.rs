@@ -1,5 +1,8 @@
 //! The console without a browser: sessions, forms, headers, and that what others wrote stays text.
 
+mod page;
+mod reading;
+
 use reqwest::header::{HeaderMap, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, StatusCode};
@@ -380,15 +383,15 @@ async fn what_others_wrote_is_text_and_pages_hold_no_script() {
     world.end().await;
 }
 
-/// What is free of the class by the calendar of who has this key, hour by hour from the day before the week on.
+/// What is free of the class by the calendar of who has this key, quarter by quarter from the day before the week on.
 async fn free(world: &World, key: &str) -> (Vec<u16>, String) {
     let browser = Browser::sign_in(world, key).await;
     let (status, _, page) = browser.get("/console/calendar?class=H100").await;
     assert_eq!(status, StatusCode::OK);
     let at = page.find("data-free=\"").expect("what is free") + 11;
     let text = &page[at..at + page[at..].find('"').unwrap()];
-    let hours = text.split_whitespace().map(|hour| hour.parse().unwrap());
-    (hours.collect(), page)
+    let quarters = text.split_whitespace().map(|free| free.parse().unwrap());
+    (quarters.collect(), page)
 }
 
 #[tokio::test]
@@ -401,18 +404,18 @@ async fn the_calendar_shades_what_is_taken_and_does_not_say_by_whom() {
     world.gpu("g1").await;
     world.gpu("g2").await;
     let before = free(&world, &gus).await.0;
-    assert_eq!(before, vec![1000; 9 * 24], "nothing is booked");
+    assert_eq!(before, vec![1000; 9 * 96], "nothing is booked");
     let wall = |hours: u64| now().plus_ms(hours * 3_600_000).rfc3339()[..13].to_owned() + ":00";
     let booking = json!({
         "name": "nobody-else-knows", "class": "H100", "size": { "unit": "gpus", "count": 1 },
-        "zone": "UTC", "start": wall(2), "end": wall(4),
+        "zone": "UTC", "start": wall(2), "end": wall(4).replace(":00", ":45"),
     });
     let made = world.post(&ada, "/v1/bookings", booking).await;
     assert_eq!(made.status, 201, "{made:?}");
     let (after, page) = free(&world, &gus).await;
-    let half = after.iter().filter(|&&hour| hour == 500).count();
-    assert_eq!(half, 2, "{after:?}");
-    assert!(after.iter().all(|&hour| hour == 500 || hour == 1000), "{after:?}");
+    let half = after.iter().filter(|&&quarter| quarter == 500).count();
+    assert_eq!(half, 11, "two hours and three quarters: {after:?}");
+    assert!(after.iter().all(|&free| free == 500 || free == 1000), "{after:?}");
     assert!(!page.contains("nobody-else-knows") && !page.contains("acme"));
     world.end().await;
 }

@@ -1,7 +1,7 @@
 //! Kept logs over HTTP: collected from a played node, found, read by those who may and nobody else, and erased.
 
 mod keep;
-mod node;
+pub mod node;
 mod page;
 mod search;
 

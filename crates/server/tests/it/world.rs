@@ -21,7 +21,7 @@ use tenure_domain::workload::spec::Isolation;
 use tenure_domain::{Actor, Event, Wish};
 use tenure_engine::stream::stream;
 use tenure_engine::{Engine, EngineError, Seen, Stream};
-use tenure_journal::{Batch, HistoryRow, Journal, Location, LogStore, Options, SigningKey};
+use tenure_journal::{Batch, Entry, EventText, HistoryRow, Journal, Location, LogStore, Options, SigningKey};
 use tenure_server::controller::{Controller, WriterOptions, now, recover};
 use tenure_server::http::{App, HttpOptions, serve};
 use tenure_server::keyring::{Keyring, random};
@@ -270,6 +270,36 @@ impl World {
         let traces = self.telling.as_ref().map(|(traces, ..)| traces.clone());
         let dir = self.end().await;
         World::open(dir, master, owner, options, engine, std::iter::empty(), traces).await
+    }
+
+    /// The same with these events more in its journal, and then with many that concern nobody.
+    pub async fn aged(self, events: &[Event], many: usize) -> World {
+        let (master, owner) = (self.master, self.owner.clone());
+        let dir = self.end().await;
+        let location = Location::Sqlite(dir.path().to_owned());
+        let mut journal = Journal::open_leader(&location, "test", Options::default())
+            .await
+            .unwrap();
+        let nothing = Event::AccessRefused { counts: Vec::new() };
+        let all = events.iter().chain(std::iter::repeat_n(&nothing, many));
+        let entries: Vec<Entry> = all
+            .map(|event| Entry {
+                at_ms: now().0,
+                by: "system".into(),
+                request: None,
+                event: EventText::encode(event).unwrap(),
+            })
+            .collect();
+        for entries in entries.chunks(2_000) {
+            let batch = Batch {
+                entries: entries.to_vec(),
+                ..Batch::default()
+            };
+            journal.append(batch).await.unwrap();
+        }
+        journal.close().await.unwrap();
+        let past = std::iter::empty();
+        World::open(dir, master, owner, generous(), Arc::new(NoEngine), past).await
     }
 
     async fn open(

@@ -158,8 +158,10 @@ const running = await api(people.ada, 'POST', '/v1/jobs', { spec: { name: 'simul
 await api(people.cleo, 'POST', '/v1/jobs', { spec: { name: 'neighbour', command: ['sleep', '3000'], demand: { ...demand, gpus: 1, compute_permille: 200, vram_mib: 128 } } });
 const studio = await api(people.owner, 'GET', '/v1/scopes?path=acme/studio');
 await api(people.owner, 'PUT', `/v1/scopes/${studio.id}/quota`, { limits: { jobs: 1 } });
-await api(people.bo, 'POST', '/v1/jobs', { spec: { name: 'occupant', command: ['sleep', '3000'], demand } });
+await api(people.bo, 'POST', '/v1/jobs', { spec: { name: 'occupant', command: ['sleep', '3000'], demand, run_time_s: 3600 } });
 const waiting = await api(people.bo, 'POST', '/v1/jobs', { spec: { name: 'patient', command: ['sleep', '60'], demand } });
+for (const name of ['second-in-line', 'third-in-line']) await api(people.bo, 'POST', '/v1/jobs', { spec: { name, command: ['sleep', '60'], demand, run_time_s: 300 } });
+await api(people.ada, 'POST', '/v1/jobs', { spec: { name: 'wants-it-whole', command: ['sleep', '60'], demand: { ...demand, gpus: 1 }, run_time_s: 600 } });
 const acme = await api(people.owner, 'GET', '/v1/scopes?path=acme');
 const globex = await api(people.owner, 'GET', '/v1/scopes?path=globex');
 const [{ gpu }] = (await api(people.owner, 'GET', '/v1/gpus')).items;
@@ -316,8 +318,56 @@ await step('a booking by dragging', async () => {
   await page.getByRole('link', { name: 'by-dragging' }).waitFor();
   await accessible(page, 'a week');
   await page.getByRole('link', { name: 'by-dragging' }).click();
-  await page.getByRole('button', { name: 'Cancel it' }).click();
+  await page.getByRole('button', { name: 'Cancel all of it' }).click();
   await page.waitForURL(`${server}/console/calendar`);
+  assert.deepEqual(wrong, []);
+});
+
+await step('a booking by clocks that are not the reader\'s', async () => {
+  const { page, wrong } = await visit();
+  await signIn(page, people.alma);
+  await go(page, '/console/calendar');
+  const day = new Date(Date.now() + 14 * 86_400_000).toISOString().slice(0, 10);
+  await page.getByLabel('Name', { exact: true }).fill('far-away');
+  await page.getByLabel('From').fill(`${day}T09:00`);
+  await page.getByLabel('Until', { exact: true }).fill(`${day}T10:30`);
+  await page.getByLabel('Zone').fill('Asia/Tokyo');
+  await page.getByLabel('Again').selectOption('daily');
+  await page.getByLabel('Until the day').fill(day);
+  await page.getByRole('button', { name: 'See the price' }).click();
+  await page.getByRole('button', { name: /^Book for/ }).waitFor();
+  await settled(page);
+  const row = await page.locator('tbody tr').first().textContent();
+  assert.match(row, /09:00.*10:30/, 'as promised there, not as a clock here would show it');
+  await page.getByRole('button', { name: /^Book for/ }).click();
+  await page.waitForURL(/calendar\/[a-z]+_/);
+  await settled(page);
+  assert.match(await page.locator('#windows tbody tr').first().textContent(), /09:00.*10:30/);
+  await page.getByText('Wall times of Asia/Tokyo').waitFor();
+  await accessible(page, 'a booking elsewhere');
+  await fits(page, 'a booking elsewhere');
+  await page.getByRole('button', { name: /^Cancel the window of/ }).first().click();
+  await page.waitForURL(`${server}/console/calendar`);
+  assert.deepEqual(wrong, []);
+});
+
+await step('what a job did is told as it was', async () => {
+  const { page, wrong } = await visit();
+  await signIn(page, people.ada);
+  const job = await api(people.ada, 'POST', '/v1/jobs', { spec: { name: 'stop-and-go', command: ['sh', '-c', 'sleep 600'], demand: { ...demand, gpus: 1, compute_permille: 100, vram_mib: 64 }, run_time_s: 600 } });
+  await go(page, `/console/jobs/${job.id}`);
+  await page.locator('#acts .is-running').waitFor();
+  await page.getByText(/^It is running since .* at .* an hour, until .* at most\.$/).waitFor();
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await page.locator('#acts .is-paused').waitFor();
+  await page.waitForTimeout(1500);
+  await page.getByRole('button', { name: 'Resume' }).click();
+  await page.locator('#acts .is-running').waitFor();
+  await page.locator('#way tbody th', { hasText: 'Paused' }).waitFor({ state: 'attached' });
+  const ran = page.locator('#way tbody th', { hasText: /^Ran$/ });
+  await ran.nth(1).waitFor({ state: 'attached' });
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.locator('#acts .is-cancelled').waitFor();
   assert.deepEqual(wrong, []);
 });
 
@@ -370,7 +420,7 @@ await step('a place in the tree is made, limited, tested and given a key', async
   await page.getByRole('link', { name: 'by-form' }).click();
   await page.getByText('Set a limit').click();
   await page.locator('select[name="meter"]').selectOption('memory_mib');
-  await page.getByLabel('At most').fill('4');
+  await page.getByLabel('At most', { exact: true }).fill('4');
   await page.getByRole('button', { name: 'Set', exact: true }).click();
   await page.getByRole('row', { name: /memory/ }).getByText('4 GiB').waitFor();
   await page.getByText('Add somebody').click();

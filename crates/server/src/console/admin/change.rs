@@ -14,7 +14,8 @@ use super::super::desk::piece;
 use super::super::fault::{Fault, Page, go};
 use super::super::form::{Fields, Posted, wrong};
 use super::super::session::Session;
-use super::scope::{After, WhatIf, show_scope};
+use super::scope::{After, show_scope};
+use super::tester::WhatIf;
 
 /// Suspends a scope, or lets it go on.
 pub(in crate::console) async fn act(

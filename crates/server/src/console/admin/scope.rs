@@ -3,12 +3,9 @@
 
 use askama::Template;
 use axum::extract::{Path, Query};
-use serde::Deserialize;
-use serde_json::json;
 use tenure_api::problem::Problem;
 use tenure_api::v1::access::{GrantView, KeyView};
-use tenure_api::v1::job::Plan;
-use tenure_api::v1::limit::{PolicyView, QuotaView};
+use tenure_api::v1::limit::{PolicyView, QuotaView, RulesView};
 use tenure_api::v1::page::Page as List;
 use tenure_api::v1::price_book::PriceBookView;
 use tenure_api::v1::scope::ScopeView;
@@ -19,10 +16,11 @@ use tenure_domain::tenancy::scope::Level;
 use super::super::desk::piece;
 use super::super::fault::{Page, page};
 use super::super::frame::Frame;
-use super::super::html::{Html, inert};
+use super::super::html::{Html, inert, log};
 use super::super::session::Session;
 use super::super::show;
-use super::{Meter, level, meter_name, meters};
+use super::tester::WhatIf;
+use super::{Meter, level, meter_name, meters, policy, tester};
 
 const CHILDREN: u32 = 200;
 
@@ -45,7 +43,9 @@ struct Place {
     suspended: bool,
     facts: Vec<(&'static str, Html)>,
     meters: Vec<Meter>,
-    policy: Vec<(String, String)>,
+    policy: Vec<(&'static str, String)>,
+    /// Cedar policies of its own, as they were written.
+    rules: String,
     children: Vec<(String, Html, &'static str)>,
     grants: Vec<(Html, &'static str)>,
     keys: Vec<Key>,
@@ -58,29 +58,10 @@ struct Place {
     books: Vec<(Html, Html, Html, String)>,
     may_manage: bool,
     may_key: bool,
-    tests: bool,
-    what_if: Option<(bool, String)>,
+    /// For whom one may ask what if.
+    users: Vec<(String, String)>,
+    what_if: Option<(bool, Html)>,
     asked: WhatIf,
-}
-
-/// A job nobody submitted, as the tester's form says it.
-#[derive(Deserialize, Default)]
-pub(in crate::console) struct WhatIf {
-    kind: Option<String>,
-    gpus: Option<String>,
-    class: Option<String>,
-    hours: Option<String>,
-    priority: Option<String>,
-}
-
-impl WhatIf {
-    fn is(&self, of: &Option<String>, value: &str) -> bool {
-        of.as_deref() == Some(value)
-    }
-
-    fn text<'a>(&self, of: &'a Option<String>) -> &'a str {
-        of.as_deref().unwrap_or_default()
-    }
 }
 
 pub(in crate::console) async fn scope(
@@ -104,7 +85,7 @@ pub(super) async fn show_scope(session: &Session, id: &str, asked: WhatIf, after
     let path = format!("/v1/scopes/{}", piece(id));
     let view: ScopeView = session.desk.get(&path).await?;
     let quota = session.desk.get::<QuotaView>(&format!("{path}/quota")).await.ok();
-    let policy = session
+    let narrows = session
         .desk
         .get::<PolicyView>(&format!("{path}/policy"))
         .await
@@ -126,10 +107,18 @@ pub(super) async fn show_scope(session: &Session, id: &str, asked: WhatIf, after
             .map(|keys| keys.items),
         false => Ok(Vec::new()),
     };
+    let users = tester::users(session, view.id);
+    // Of a user's page the user is who it is about.
+    let owner = asked
+        .user
+        .clone()
+        .filter(|_| !is_user)
+        .unwrap_or_else(|| view.id.to_string());
     let what_if = match &asked.kind {
-        Some(_) if is_user => Some(what_if(session, &view, &asked).await),
+        Some(_) if !users.is_empty() => Some(tester::answer(session, &owner, &asked).await),
         _ => None,
     };
+    let rules = session.desk.get::<RulesView>(&format!("{path}/rules")).await;
     page(&Place {
         id: view.id.to_string(),
         name: show::name(&view.name),
@@ -138,9 +127,10 @@ pub(super) async fn show_scope(session: &Session, id: &str, asked: WhatIf, after
         suspended: view.suspended,
         facts: facts(&view),
         meters: quota.as_ref().map(meters).unwrap_or_default(),
-        policy: policy
-            .map(|policy| rules(&json!(policy.policy)))
+        policy: narrows
+            .map(|view| policy::said(&view.policy, &session.currency(), |id| session.named(id)))
             .unwrap_or_default(),
+        rules: rules.map(|view| log(&view.rules)).unwrap_or_default(),
         children: children
             .map(|children| {
                 children
@@ -170,7 +160,7 @@ pub(super) async fn show_scope(session: &Session, id: &str, asked: WhatIf, after
         },
         books: books(session, &view, &path).await,
         may_manage: session.may(Action::ScopeManage, view.id) && view.level != Level::Platform,
-        tests: is_user && session.may(Action::JobSubmit, view.id),
+        users,
         what_if,
         asked,
         frame,
@@ -291,28 +281,6 @@ fn facts(view: &ScopeView) -> Vec<(&'static str, Html)> {
     facts
 }
 
-/// What a policy says, rule by rule.
-fn rules(policy: &serde_json::Value) -> Vec<(String, String)> {
-    let rules = policy
-        .as_object()
-        .into_iter()
-        .flatten()
-        .filter(|(_, value)| !value.is_null());
-    let said = |value: &serde_json::Value| match value {
-        serde_json::Value::Array(all) => all
-            .iter()
-            .map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned))
-            .collect::<Vec<_>>()
-            .join(", "),
-        serde_json::Value::String(text) => text.clone(),
-        serde_json::Value::Bool(yes) => (if *yes { "yes" } else { "no" }).into(),
-        other => other.to_string(),
-    };
-    rules
-        .map(|(name, value)| (show::words(name), inert(&said(value))))
-        .collect()
-}
-
 fn key(key: &KeyView) -> Key {
     let allow = key.allow.as_ref().map(|allow| {
         allow
@@ -330,54 +298,5 @@ fn key(key: &KeyView) -> Key {
             .as_ref()
             .map_or_else(|| Html::made("never".into()), show::time),
         allow: allow.unwrap_or_else(|| "everything its user may".into()),
-    }
-}
-
-/// Whether the job would be taken, and if not, by what.
-async fn what_if(session: &Session, view: &ScopeView, asked: &WhatIf) -> (bool, String) {
-    let number = |text: &Option<String>| text.as_deref().and_then(|text| text.trim().parse::<u64>().ok());
-    let mut spec = json!({
-        "name": "what-if",
-        "kind": asked.kind,
-        "command": ["true"],
-        "priority": asked.priority.as_deref().unwrap_or("normal"),
-        "run_time_s": number(&asked.hours).unwrap_or(1).saturating_mul(3600),
-        "demand": { "gpus": number(&asked.gpus).unwrap_or(0) },
-    });
-    if let Some(class) = asked
-        .class
-        .as_deref()
-        .map(str::trim)
-        .filter(|class| !class.is_empty())
-    {
-        spec["demand"]["class"] = json!(class);
-    }
-    let owner = view.id.to_string();
-    let plan = session
-        .desk
-        .post::<_, Plan>("/v1/jobs/plan", &json!({ "owner": owner, "spec": spec }))
-        .await;
-    match plan {
-        Ok(plan) => match plan.waiting {
-            Some(waiting) => (
-                true,
-                format!("It would be taken, and wait: {}", inert(&waiting.sentence)),
-            ),
-            None => (
-                true,
-                format!(
-                    "It would be taken and start, at {} an hour",
-                    show::money(plan.hourly_micros, &plan.currency)
-                ),
-            ),
-        },
-        Err(problem) => (
-            false,
-            format!(
-                "It would be refused: {} ({})",
-                inert(&problem.detail),
-                problem.code
-            ),
-        ),
     }
 }

@@ -5,28 +5,28 @@ use std::sync::Arc;
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
-use axum::http::Method;
+use axum::http::{HeaderMap, Method};
 use serde::Deserialize;
 use tenure_api::v1::audit::JobAuditView;
 use tenure_api::v1::gpu::DeviceView;
 use tenure_api::v1::job::{JobPhase, JobView, Why};
 use tenure_api::v1::page::Page as List;
-use tenure_domain::workload::job::Outcome;
 
 use super::super::Console;
 use super::super::desk::piece;
 use super::super::fault::{Page, go, page};
 use super::super::form::Posted;
 use super::super::frame::Frame;
-use super::super::html::{Html, escape, inert, log};
+use super::super::html::{Html, escape, inert};
 use super::super::session::Session;
 use super::super::show;
+use super::log::Log;
+use super::task::Tasks;
+use super::way::{said, sentence, spans};
 use super::{needs, starts, state};
 
-/// The end of a log that a page holds; scripts read on from there.
-const LOG_BYTES: usize = 64 * 1024;
-/// Tasks listed of a job of tasks.
-const TASKS: u32 = 50;
+/// With this header scripts ask for a page again, to put in what changed.
+const LIVE: &str = "x-tenure-live";
 
 struct Slice {
     gpu: String,
@@ -36,24 +36,6 @@ struct Slice {
     busy_bar: Html,
     vram: String,
     vram_bar: Html,
-}
-
-struct Task {
-    id: String,
-    pieces: Html,
-    state: Html,
-    ran: String,
-    cost: String,
-}
-
-struct Log {
-    stream: &'static str,
-    text: String,
-    /// The first byte after what is shown.
-    offset: usize,
-    cut: bool,
-    follows: bool,
-    said: Option<String>,
 }
 
 #[derive(Template)]
@@ -71,7 +53,8 @@ struct One {
     starts: Option<Html>,
     instead: Vec<String>,
     figures: Vec<(&'static str, String, String)>,
-    way: Vec<(&'static str, i64, i64, Html)>,
+    way: Vec<(&'static str, i64, i64, Html, Html)>,
+    way_said: Option<String>,
     slices: Vec<Slice>,
     usage: Vec<(&'static str, String)>,
     tasks: Option<Tasks>,
@@ -85,22 +68,18 @@ struct One {
     spec: String,
 }
 
-struct Tasks {
-    bar: Html,
-    figure: String,
-    rest: String,
-    list: Vec<Task>,
-}
-
 #[derive(Deserialize)]
 pub(in crate::console) struct Asked {
     stream: Option<String>,
+    /// Where the page of tasks goes on.
+    tasks: Option<String>,
 }
 
 pub(in crate::console) async fn one(
     session: Session,
     Path(id): Path<String>,
     Query(asked): Query<Asked>,
+    headers: HeaderMap,
 ) -> Page {
     let frame = Frame::of(&session, "jobs").await?;
     let path = format!("/v1/jobs/{}", piece(&id));
@@ -114,10 +93,13 @@ pub(in crate::console) async fn one(
     } else {
         "stdout"
     };
-    let log = match job.tasks.is_some() {
+    // Who asks to have the page kept live reads the log by itself.
+    let log = match job.tasks.is_some() || headers.contains_key(LIVE) {
         true => None,
-        false => Some(read_log(&session, &path, stream, ended).await),
+        false => Some(Log::read(&session, &path, stream, ended).await),
     };
+    let controller = &session.console.shared.app.controller;
+    let trodden = session.console.memo.way(controller, &job).await;
     page(&One {
         id: job.id.to_string(),
         name: show::name(&job.spec.name),
@@ -128,7 +110,7 @@ pub(in crate::console) async fn one(
             JobPhase::Running | JobPhase::Starting | JobPhase::Placed
         ),
         may_resume: matches!(job.phase, JobPhase::Paused | JobPhase::Pausing),
-        why: sentence(&job, &why),
+        why: sentence(&job, &why, &trodden, &currency),
         hint: why
             .waiting
             .as_ref()
@@ -136,10 +118,11 @@ pub(in crate::console) async fn one(
         starts: why.starts.as_ref().map(|at| starts(Some(at))),
         instead: why.instead.iter().map(|instead| inert(&instead.change)).collect(),
         figures: figures(&job, &currency),
-        way: way(&job),
+        way: spans(&trodden),
+        way_said: said(&trodden),
         slices: slices(&session, &job).await,
         usage: usage(&job),
-        tasks: tasks(&session, &job, &path, &currency).await,
+        tasks: Tasks::of(&session, &job, &path, asked.tasks.as_deref()).await,
         service: service(&job),
         terms: terms(&job),
         differs: job
@@ -163,42 +146,10 @@ pub(in crate::console) async fn one(
             .map(|signed| conduct(&signed.conduct))
             .collect(),
         spec: serde_json::to_string_pretty(&job.spec)
-            .map(|text| log_text(&text))
+            .map(|text| super::super::html::log(&text))
             .unwrap_or_default(),
         frame,
     })
-}
-
-fn log_text(text: &str) -> String {
-    log(text)
-}
-
-fn sentence(job: &JobView, why: &Why) -> Html {
-    let text = match &job.outcome {
-        Some(Outcome::NotStarted { why, .. }) => format!("It could not be started: {why}"),
-        Some(Outcome::Failed {
-            exit_code: Some(code),
-            ..
-        }) => format!("It ended by itself with exit code {code}."),
-        Some(Outcome::Failed {
-            signal: Some(signal), ..
-        }) => format!("It was ended by signal {signal}."),
-        Some(Outcome::Succeeded) => "It ended by itself and succeeded.".into(),
-        Some(Outcome::Cancelled) => "It was stopped by somebody entitled to.".into(),
-        Some(Outcome::TimedOut) => "It ran as long as it may, and was ended.".into(),
-        Some(Outcome::OverLimit) => {
-            "It used more than it was given, and was ended; its log says of what.".into()
-        }
-        Some(Outcome::GaveUp { attempts }) => {
-            format!("Faults that were not its own used up its {attempts} attempts.")
-        }
-        Some(other) => format!("It ended: {}.", show::words(other.as_str())),
-        None => match why.waiting {
-            Some(_) => why.sentence.clone(),
-            None => format!("It is {}.", show::words(job.phase.as_str())),
-        },
-    };
-    show::name(&text)
 }
 
 fn figures(job: &JobView, currency: &str) -> Vec<(&'static str, String, String)> {
@@ -229,23 +180,6 @@ fn figures(job: &JobView, currency: &str) -> Vec<(&'static str, String, String)>
             format!("attempt {} of {}", job.attempt.max(1), job.spec.max_attempts),
         ),
     ]
-}
-
-/// Its way: spans from one moment to the next, in milliseconds since 1970.
-fn way(job: &JobView) -> Vec<(&'static str, i64, i64, Html)> {
-    let now = crate::controller::now().0;
-    let end = job.ended.map_or(now, |ended| ended.0.0);
-    let start = job.started.map(|started| started.0.0);
-    let mut way = vec![(
-        "Waited",
-        job.submitted.0.0,
-        start.unwrap_or(end),
-        show::time(&job.submitted),
-    )];
-    if let (Some(start), Some(started)) = (start, &job.started) {
-        way.push(("Ran", start, end.max(start), show::time(started)));
-    }
-    way
 }
 
 fn facts(job: &JobView) -> Vec<(&'static str, Html)> {
@@ -382,57 +316,6 @@ fn usage(job: &JobView) -> Vec<(&'static str, String)> {
     rows
 }
 
-async fn tasks(session: &Session, job: &JobView, path: &str, currency: &str) -> Option<Tasks> {
-    let view = job.tasks.as_ref()?;
-    let found = session
-        .desk
-        .get::<List<JobView>>(&format!("{path}/tasks?limit={TASKS}"))
-        .await;
-    let list = found.map(|found| found.items).unwrap_or_default();
-    let mut rest = vec![format!(
-        "{} running, {} waiting",
-        show::count(view.running),
-        show::count(view.waiting)
-    )];
-    if view.failed > 0 {
-        let which = view.failed_pieces.as_deref().map(inert).unwrap_or_default();
-        rest.push(format!("{} failed ({which})", show::count(view.failed)));
-    }
-    rest.extend(view.each_ms.map(|ms| format!("{} each", show::span(ms))));
-    rest.extend(
-        view.each_micros
-            .map(|micros| format!("{} each", show::money(micros, currency))),
-    );
-    rest.push(format!(
-        "{} tasks so far, {} at once",
-        show::count(view.made.into()),
-        view.parallel
-    ));
-    Some(Tasks {
-        bar: show::bar(view.done, view.total),
-        figure: format!(
-            "{} of {} {}s done",
-            show::count(view.done),
-            show::count(view.total),
-            view.piece
-        ),
-        rest: rest.join(" · "),
-        list: list
-            .iter()
-            .map(|task| Task {
-                id: task.id.to_string(),
-                pieces: task
-                    .task
-                    .as_ref()
-                    .map_or_else(show::none, |part| show::name(&part.pieces)),
-                state: state(task),
-                ran: show::span(task.ran_ms),
-                cost: show::money(task.charged_micros, currency),
-            })
-            .collect(),
-    })
-}
-
 fn service(job: &JobView) -> Vec<(&'static str, String)> {
     let Some(service) = &job.service else {
         return Vec::new();
@@ -512,30 +395,6 @@ fn conduct(conduct: &tenure_domain::audit::conduct::Conduct) -> Vec<(&'static st
             ),
         ),
     ]
-}
-
-async fn read_log(session: &Session, path: &str, stream: &'static str, ended: bool) -> Log {
-    let answer = session.desk.text(&format!("{path}/logs?stream={stream}")).await;
-    let (bytes, said) = match answer {
-        Ok(bytes) => (bytes, None),
-        Err(problem) => (Vec::new(), Some(problem.detail.clone())),
-    };
-    let mut from = bytes.len().saturating_sub(LOG_BYTES);
-    // Not in the middle of a line.
-    if from > 0 {
-        from += bytes[from..]
-            .iter()
-            .position(|byte| *byte == b'\n')
-            .map_or(0, |at| at + 1);
-    }
-    Log {
-        stream,
-        text: log(&String::from_utf8_lossy(&bytes[from..])),
-        offset: bytes.len(),
-        cut: from > 0,
-        follows: !ended,
-        said,
-    }
 }
 
 async fn act(posted: &Posted, id: &str, what: &str) -> Page {

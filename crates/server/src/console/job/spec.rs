@@ -29,6 +29,10 @@ pub(super) fn of_form(fields: &Fields) -> Result<Value, Fault> {
     if fields.is_on("restartable") {
         spec.insert("restartable".into(), json!(true));
     }
+    put(&mut spec, "booking", fields.some("booking"));
+    put(&mut spec, "labels", labels(fields)?);
+    put(&mut spec, "volumes", volumes(fields)?);
+    put(&mut spec, "service", service(fields, kind)?);
     let demand = demand(fields)?;
     if !demand.is_empty() {
         spec.insert("demand".into(), demand.into());
@@ -56,6 +60,7 @@ fn demand(fields: &Fields) -> Result<Map<String, Value>, Fault> {
     put(&mut demand, "compute_permille", thousandths(fields, "share", 10)?);
     put(&mut demand, "vram_mib", mib(fields, "vram")?);
     put(&mut demand, "class", fields.some("class"));
+    put(&mut demand, "region", fields.some("region"));
     put(&mut demand, "cpu_milli", thousandths(fields, "cpu", 1000)?);
     put(&mut demand, "memory_mib", mib(fields, "memory")?);
     put(&mut demand, "isolation", fields.some("isolation"));
@@ -70,6 +75,7 @@ fn workload(fields: &Fields, kind: &str) -> Result<Option<Value>, Fault> {
             put(&mut it, "dtype", fields.some("dtype"));
             put(&mut it, "context", fields.number::<u32>("context")?);
             put(&mut it, "sequences", fields.number::<u32>("sequences")?);
+            put(&mut it, "split", split(fields)?);
         }
         "fine_tune" | "training" => {
             put(&mut it, "model", fields.some("train_model"));
@@ -82,6 +88,13 @@ fn workload(fields: &Fields, kind: &str) -> Result<Option<Value>, Fault> {
             put(&mut it, "optimizer", fields.some("optimizer"));
             put(&mut it, "sequence", fields.number::<u32>("sequence")?);
             put(&mut it, "batch", fields.number::<u32>("batch")?);
+            let has_adapters = kind == "fine_tune" && fields.some("method") != Some("full");
+            put(
+                &mut it,
+                "rank",
+                fields.number::<u32>("rank")?.filter(|_| has_adapters),
+            );
+            put(&mut it, "split", split(fields)?);
         }
         "rendering" => {
             put(&mut it, "frames", fields.some("frames"));
@@ -107,6 +120,77 @@ fn workload(fields: &Fields, kind: &str) -> Result<Option<Value>, Fault> {
     }
     // A kind alone, with nothing said of it, is a job like any other of that kind.
     Ok((!it.is_empty()).then(|| json!({ kind: it })))
+}
+
+/// How a model is split over GPUs; none where nothing is said of it.
+fn split(fields: &Fields) -> Result<Option<Value>, Fault> {
+    let mut split = Map::new();
+    for way in ["data", "tensor", "pipeline"] {
+        put(&mut split, way, fields.number::<u32>(way)?);
+    }
+    Ok((!split.is_empty()).then(|| split.into()))
+}
+
+/// What a service says of itself; none for what is no service.
+fn service(fields: &Fields, kind: &str) -> Result<Option<Value>, Fault> {
+    if !fields.is_on("service") || !matches!(kind, "batch" | "inference") {
+        return Ok(None);
+    }
+    let least: Option<u32> = fields.number("replicas_min")?;
+    let most: Option<u32> = fields.number("replicas_max")?;
+    let mut service = Map::new();
+    if least.is_some() || most.is_some() {
+        let min = least.unwrap_or(1_u32.min(most.unwrap_or(1)));
+        let replicas = json!({ "min": min, "max": most.unwrap_or(min.max(1)) });
+        service.insert("replicas".into(), replicas);
+    }
+    put(&mut service, "port", fields.number::<u16>("port")?);
+    put(&mut service, "in_flight", fields.number::<u32>("in_flight")?);
+    put(&mut service, "ready", fields.some("ready"));
+    Ok(Some(service.into()))
+}
+
+/// `team=vision, run=7` as labels.
+fn labels(fields: &Fields) -> Result<Option<Value>, Fault> {
+    let mut labels = Map::new();
+    for label in listed(fields, "labels") {
+        let (name, value) = label
+            .split_once('=')
+            .ok_or_else(|| wrong("labels", "a label is a name and a value, such as team=vision"))?;
+        let before = labels.insert(name.trim().to_owned(), json!(value.trim()));
+        if before.is_some() {
+            return Err(wrong(
+                "labels",
+                format!("{} is there twice", super::super::html::inert(name)),
+            ));
+        }
+    }
+    Ok((!labels.is_empty()).then(|| labels.into()))
+}
+
+/// `data, models:ro` as volumes.
+fn volumes(fields: &Fields) -> Result<Option<Value>, Fault> {
+    let mut volumes = Vec::new();
+    for volume in listed(fields, "volumes") {
+        volumes.push(match volume.split_once(':') {
+            None => json!({ "name": volume }),
+            Some((name, "rw")) => json!({ "name": name }),
+            Some((name, "ro")) => json!({ "name": name, "read_only": true }),
+            Some(_) => {
+                return Err(wrong(
+                    "volumes",
+                    "after a volume's name stands :ro, :rw or nothing",
+                ));
+            }
+        });
+    }
+    Ok((!volumes.is_empty()).then(|| volumes.into()))
+}
+
+/// What stands between commas, without the space around it.
+fn listed<'a>(fields: &'a Fields, name: &str) -> impl Iterator<Item = &'a str> {
+    let parts = fields.text(name).split(',').map(str::trim);
+    parts.filter(|part| !part.is_empty())
 }
 
 fn cut(fields: &Fields, kind: &str) -> Result<Map<String, Value>, Fault> {
@@ -218,6 +302,77 @@ mod tests {
         for bad in ["x", "-1", "1e3", "1.2.3", ".", "9999999999999"] {
             assert!(of_form(&form(&[("vram", bad)])).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_service_a_split_and_what_it_is_given_are_said() {
+        let spec = of_form(&form(&[
+            ("kind", "inference"),
+            ("model", "13B"),
+            ("tensor", "2"),
+            ("pipeline", ""),
+            ("service", "1"),
+            ("replicas_max", "3"),
+            ("ready", "/health"),
+            ("booking", "bkg_6gz54gssw0000"),
+            ("labels", "team=vision, run = 7"),
+            ("volumes", "data, models:ro"),
+            ("region", "north"),
+            ("nodes", "2"),
+        ]))
+        .unwrap();
+        assert_eq!(
+            spec["workload"]["inference"],
+            json!({ "model": "13B", "split": { "tensor": 2 } })
+        );
+        assert_eq!(
+            spec["service"],
+            json!({ "replicas": { "min": 1, "max": 3 }, "ready": "/health" })
+        );
+        assert_eq!(spec["labels"], json!({ "team": "vision", "run": "7" }));
+        assert_eq!(
+            spec["volumes"],
+            json!([{ "name": "data" }, { "name": "models", "read_only": true }])
+        );
+        assert_eq!(
+            (&spec["booking"], &spec["demand"]),
+            (
+                &json!("bkg_6gz54gssw0000"),
+                &json!({ "nodes": 2, "region": "north" })
+            )
+        );
+        let read: JobSpec = serde_json::from_value({
+            let mut spec = spec.clone();
+            spec["command"] = json!(["true"]);
+            spec
+        })
+        .expect("what the form says is a job");
+        assert_eq!(read.service.unwrap().replicas.max, 3);
+        for (field, text) in [
+            ("labels", "alone"),
+            ("labels", "a=1,a=2"),
+            ("volumes", "data:w"),
+            ("tensor", "x"),
+        ] {
+            let fields = form(&[("kind", "inference"), ("model", "13B"), (field, text)]);
+            assert!(of_form(&fields).is_err(), "{field} {text}");
+        }
+    }
+
+    #[test]
+    fn a_rank_is_of_adapters_alone() {
+        let ask = |kind: &'static str, method: &'static str| {
+            let fields = [
+                ("kind", kind),
+                ("train_model", "7B"),
+                ("method", method),
+                ("rank", "16"),
+            ];
+            of_form(&form(&fields)).unwrap()["workload"][kind]["rank"].clone()
+        };
+        assert_eq!(ask("fine_tune", "lora"), json!(16));
+        assert_eq!(ask("fine_tune", "qlora"), json!(16));
+        assert!(ask("fine_tune", "full").is_null() && ask("training", "lora").is_null());
     }
 
     #[test]

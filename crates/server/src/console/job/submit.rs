@@ -7,9 +7,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use tenure_api::problem::Problem;
+use tenure_api::v1::booking::BookingView;
 use tenure_api::v1::fit::FitView;
 use tenure_api::v1::job::{JobView, Plan};
 use tenure_api::v1::page::Page as List;
+use tenure_api::v1::volume::VolumeView;
 use tenure_domain::ledger::price::Prices;
 use tenure_domain::workload::spec::{Demand, Sku};
 
@@ -45,6 +47,10 @@ struct New {
     kinds: &'static [(&'static str, &'static str, &'static str)],
     skus: Vec<String>,
     classes: Vec<String>,
+    /// Those its windows may be used of, by id and name.
+    bookings: Vec<(String, String)>,
+    /// Names of volumes, as text.
+    volumes: String,
     preview_html: Html,
 }
 
@@ -113,6 +119,14 @@ async fn show_form(session: &Session, yaml: bool, mut fields: Fields, preview: P
     let frame = Frame::of(session, "jobs").await?;
     let skus: List<Sku> = session.desk.get("/v1/skus?limit=1000").await?;
     let prices = session.desk.get::<Prices>("/v1/prices").await.ok();
+    let bookings = session
+        .desk
+        .get::<List<BookingView>>("/v1/bookings?limit=100")
+        .await;
+    let volumes = session
+        .desk
+        .get::<List<VolumeView>>("/v1/volumes?limit=100")
+        .await;
     let bytes: [u8; 16] = random();
     fields.forget("csrf");
     page(&New {
@@ -124,6 +138,22 @@ async fn show_form(session: &Session, yaml: bool, mut fields: Fields, preview: P
         classes: prices
             .map(|prices| prices.classes.keys().map(|class| class.to_string()).collect())
             .unwrap_or_default(),
+        bookings: bookings
+            .map_or_else(|_| Vec::new(), |found| found.items)
+            .iter()
+            .map(|it| {
+                (
+                    it.id.to_string(),
+                    format!("{}, {}", inert(&it.name), inert(&it.class)),
+                )
+            })
+            .collect(),
+        volumes: volumes
+            .map_or_else(|_| Vec::new(), |found| found.items)
+            .iter()
+            .map(|volume| inert(&volume.name))
+            .collect::<Vec<_>>()
+            .join(", "),
         fields,
         preview_html: Html::made(preview.render().unwrap_or_default()),
     })

@@ -17,7 +17,6 @@ use tenure_domain::booking::record::{Booking, Window};
 use tenure_domain::booking::shelf::Room;
 use tenure_domain::id::BookingId;
 use tenure_domain::tenancy::scope::ScopeId;
-use tenure_domain::time::HOUR_MS;
 
 use super::{found, scopes, window_view};
 use crate::auth::Caller;
@@ -99,14 +98,14 @@ pub(crate) async fn calendar(
     })))
 }
 
-/// How much of a class the caller could book of what there is, hour by hour, in thousandths: what a refused booking would
-/// tell as well. Nothing where the fleet has none of it. For drawings of a week.
+/// How much of a class the caller could book of what there is, step by step from a moment on, in thousandths: what a
+/// refused booking would tell as well. Nothing where the fleet has none of it. For drawings of a week.
 pub(crate) fn free(
     shared: &Shared,
     caller: &Caller,
     class: &str,
     from: Time,
-    hours: u16,
+    (step_ms, steps): (u64, u16),
 ) -> Answer<Vec<u16>> {
     let state = shared.app.controller.view().read();
     caller.may_look(&state)?;
@@ -117,16 +116,20 @@ pub(crate) fn free(
     if all == 0 {
         return Ok(Vec::new());
     }
-    let hour = |at: u16| {
-        let start = from.plus_ms(u64::from(at) * HOUR_MS);
-        let left = |room: &Room| {
-            let booked = shelf.booked(class, room.node, start, start.plus_ms(HOUR_MS));
-            there(room).saturating_sub(booked)
+    let end = from.plus_ms(u64::from(steps) * step_ms);
+    // Of most nodes nothing is booked, so nothing of them changes from step to step.
+    let is_booked = |room: &&Room| shelf.booked(class, room.node, from, end) > 0;
+    let booked: Vec<&Room> = rooms.iter().filter(is_booked).collect();
+    let step = |at: u16| {
+        let start = from.plus_ms(u64::from(at) * step_ms);
+        let taken = |room: &&Room| {
+            let taken = shelf.booked(class, room.node, start, start.plus_ms(step_ms));
+            taken.min(there(room))
         };
-        let left: u64 = rooms.iter().map(left).sum();
-        (left * 1000 / all) as u16
+        let taken: u64 = booked.iter().map(taken).sum();
+        ((all - taken) * 1000 / all) as u16
     };
-    Ok((0..hours).map(hour).collect())
+    Ok((0..steps).map(step).collect())
 }
 
 /// Windows as an iCalendar feed (RFC 5545), one event each, in UTC. Calendars, which know names and passwords only, send

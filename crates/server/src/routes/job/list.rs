@@ -152,15 +152,33 @@ pub(crate) fn reached(state: &State, caller: &Caller, right: Action) -> Vec<Scop
     roots
 }
 
-/// How many live jobs the caller may see, by phase; tasks are counted with the job they are of.
-pub(crate) fn tally(shared: &Shared, caller: &Caller) -> Answer<BTreeMap<Phase, u64>> {
+/// Live jobs the caller may see: how many in each phase, and what they cost by the hour at present.
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Tasks are counted with the job they are of.
+    pub phases: BTreeMap<Phase, u64>,
+    /// Of what is held on nodes, tasks included, in the prices each job's owner pays.
+    pub hourly_micros: i64,
+}
+
+pub(crate) fn tally(shared: &Shared, caller: &Caller) -> Answer<Tally> {
     let roots = roots(shared, caller, None)?;
     let state = shared.app.controller.view().read();
     let mut sight = Sight::of(caller);
-    let mut tally = BTreeMap::new();
+    let mut tally = Tally::default();
     for job in roots.iter().flat_map(|&root| state.jobs_within(root)) {
-        if job.parent().is_none() && sight.sees(&state, job.owner) {
-            *tally.entry(job.phase).or_default() += 1;
+        if !sight.sees(&state, job.owner) {
+            continue;
+        }
+        if job.parent().is_none() {
+            *tally.phases.entry(job.phase).or_default() += 1;
+        }
+        if let Some(admission) = job
+            .admission
+            .as_ref()
+            .filter(|_| job.allocations().next().is_some())
+        {
+            tally.hourly_micros = tally.hourly_micros.saturating_add(admission.hold.own_hourly().0);
         }
     }
     Ok(tally)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{HeaderName, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tenure_api::channel::LogStream;
@@ -27,10 +27,17 @@ use crate::openapi::ReadProblems;
 
 const CHUNK_BYTES: u32 = 64 * 1024;
 const WAIT_MS: u32 = 5_000;
+/// Beyond the end of every log: a node asked for what is there says where the end is.
+const BEYOND: u64 = 1 << 62;
+/// The longest tail of a log.
+const TAIL_MAX_BYTES: u64 = 16 << 20;
+/// Where in the log the first byte of an answer stands.
+pub(crate) const OFFSET_HEADER: &str = "tenure-log-offset";
 
 /// Gives the log's bytes; with `follow`, as they are written until the job ends.
 #[utoipa::path(get, path = "/v1/jobs/{job}/logs", tag = "job", params(("job" = String, Path, description = "The job's id"), LogQuery),
-    responses((status = 200, description = "The bytes the job wrote", body = String, content_type = "text/plain"), ReadProblems))]
+    responses((status = 200, description = "The bytes the job wrote", body = String, content_type = "text/plain",
+        headers(("tenure-log-offset" = u64, description = "Where in the log the first of them stands"))), ReadProblems))]
 pub(crate) async fn logs(
     State(shared): State<Arc<Shared>>,
     caller: Caller,
@@ -67,6 +74,18 @@ pub(crate) async fn logs(
             ),
         ));
     }
+    let tail = match (query.tail, query.offset) {
+        (Some(_), Some(_)) => {
+            return Err(Fail::invalid(
+                "tail",
+                "either the last bytes or those from an offset on",
+            ));
+        }
+        (Some(tail), None) if tail > TAIL_MAX_BYTES => {
+            return Err(Fail::invalid("tail", format!("at most {TAIL_MAX_BYTES} bytes")));
+        }
+        (tail, _) => tail,
+    };
     let place = place_of(&found, member);
     let seat = shared.streams.take(caller.user)?;
     let (offset, follow) = (query.offset.unwrap_or(0), query.follow.unwrap_or(false));
@@ -83,6 +102,10 @@ pub(crate) async fn logs(
         ended: false,
         _seat: seat,
     };
+    if let Some(tail) = tail {
+        reading.offset = reading.end().await?.saturating_sub(tail);
+    }
+    let begins = reading.offset;
     reading.first = reading.next().await?;
     let pieces = stream::unfold(reading, |mut reading| async move {
         if let Some(bytes) = reading.first.take() {
@@ -99,7 +122,10 @@ pub(crate) async fn logs(
         }
     });
     Ok((
-        [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
+        [
+            (header::CONTENT_TYPE, "text/plain; charset=utf-8".to_owned()),
+            (HeaderName::from_static(OFFSET_HEADER), begins.to_string()),
+        ],
         Body::from_stream(pieces),
     )
         .into_response())
@@ -202,6 +228,39 @@ impl Reading {
                 "the log is on a node that cannot be asked now: {passing}"
             )),
         })
+    }
+
+    /// Where the log ends at present; 0 where it has not begun.
+    async fn end(&self) -> Answer<u64> {
+        let Place::On(node, allocation) = self.place else {
+            return Ok(0);
+        };
+        let engine = &self.shared.app.engine;
+        let asked = engine.read_log(node, allocation, self.stream, BEYOND, 1, 0).await;
+        match asked {
+            Ok(chunk) if chunk.offset < BEYOND => Ok(chunk.offset),
+            // The node's program is of a time when it did not say: it is asked by halves.
+            Ok(_) => self.sought(node, allocation).await,
+            // That nobody can give it is said when it is read.
+            Err(_) => Ok(kept::end(&self.shared, allocation, self.stream)
+                .await?
+                .unwrap_or(0)),
+        }
+    }
+
+    /// The end of a log, between what is there and what is not.
+    async fn sought(&self, node: NodeId, allocation: AllocationId) -> Answer<u64> {
+        let engine = &self.shared.app.engine;
+        let (mut there, mut beyond) = (0, 1 << 50);
+        while there < beyond {
+            let middle = there + (beyond - there) / 2;
+            match engine.read_log(node, allocation, self.stream, middle, 1, 0).await {
+                Ok(chunk) if chunk.bytes.is_empty() => beyond = middle,
+                Ok(_) => there = middle + 1,
+                Err(_) => return Ok(0),
+            }
+        }
+        Ok(there)
     }
 
     async fn wait_for_a_place(&mut self) -> Answer<()> {

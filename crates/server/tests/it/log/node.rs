@@ -44,6 +44,11 @@ impl Played {
         self.0.lock().unwrap().away = away;
     }
 
+    /// How often it was asked for a log.
+    pub fn asked(&self) -> u64 {
+        self.0.lock().unwrap().asked
+    }
+
     pub fn most_at_once(&self) -> usize {
         self.0.lock().unwrap().most_at_once
     }
@@ -124,7 +129,7 @@ impl Engine for Played {
         let from = usize::try_from(offset).unwrap().min(all.len());
         let to = (from + max as usize).min(all.len());
         Ok(LogChunk {
-            offset,
+            offset: from as u64,
             bytes: all[from..to].to_vec(),
             end: had.ended.contains(&allocation) && to == all.len(),
         })

@@ -8,6 +8,23 @@ use crate::http::Shared;
 use crate::http::fail::Answer;
 use crate::log::unpack;
 
+/// Where what was collected of a log ends; none where nothing was.
+pub(super) async fn end(shared: &Shared, allocation: AllocationId, stream: LogStream) -> Answer<Option<u64>> {
+    let source = shared
+        .app
+        .logs
+        .source(&allocation.to_string(), name(stream))
+        .await?;
+    Ok(source.map(|source| source.full_at.unwrap_or(source.next)))
+}
+
+fn name(stream: LogStream) -> &'static str {
+    match stream {
+        LogStream::Stdout => "stdout",
+        LogStream::Stderr => "stderr",
+    }
+}
+
 /// What was kept from `offset` on; none where only the node can say.
 pub(super) async fn read(
     shared: &Shared,
@@ -16,11 +33,7 @@ pub(super) async fn read(
     offset: u64,
 ) -> Answer<Option<Piece>> {
     let store = &shared.app.logs;
-    let name = match stream {
-        LogStream::Stdout => "stdout",
-        LogStream::Stderr => "stderr",
-    };
-    let Some(source) = store.source(&allocation.to_string(), name).await? else {
+    let Some(source) = store.source(&allocation.to_string(), name(stream)).await? else {
         return Ok(None);
     };
     let is_live = shared
