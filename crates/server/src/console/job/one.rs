@@ -69,7 +69,8 @@ struct One {
     why: Html,
     hint: Option<String>,
     starts: Option<Html>,
-    instead: Vec<String>,
+    unforeseen: Option<String>,
+    instead: Vec<(String, &'static str, Option<Html>)>,
     figures: Vec<(&'static str, String, String)>,
     way: Vec<(&'static str, i64, i64, Html)>,
     slices: Vec<Slice>,
@@ -134,7 +135,8 @@ pub(in crate::console) async fn one(
             .as_ref()
             .and_then(|waiting| waiting.hint.as_deref().map(inert)),
         starts: why.starts.as_ref().map(|at| starts(Some(at))),
-        instead: why.instead.iter().map(|instead| inert(&instead.change)).collect(),
+        unforeseen: why.unforeseen.as_ref().map(|no| inert(&no.sentence)),
+        instead: instead(&why),
         figures: figures(&job, &currency),
         way: way(&job),
         slices: slices(&session, &job).await,
@@ -171,6 +173,20 @@ pub(in crate::console) async fn one(
 
 fn log_text(text: &str) -> String {
     log(text)
+}
+
+/// What would let it start otherwise, and when that would be.
+fn instead(why: &Why) -> Vec<(String, &'static str, Option<Html>)> {
+    let ways = why.instead.iter().map(|way| {
+        let words = match (way.evicts, &way.starts) {
+            (true, _) => "when others have left for it",
+            (false, Some(_)) => "likely",
+            (false, None) => "now",
+        };
+        let then = way.starts.as_ref().map(|at| starts(Some(at)));
+        (inert(&way.change), words, then)
+    });
+    ways.collect()
 }
 
 fn sentence(job: &JobView, why: &Why) -> Html {
