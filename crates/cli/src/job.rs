@@ -3,7 +3,7 @@
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use tenure_api::v1::job::{JobPhase, JobQuery, JobView, MemberView, Waiting, Why};
-use tenure_domain::schedule::why::Basis;
+use tenure_domain::schedule::when::Basis;
 use tenure_domain::storage::volume::VolumeUse;
 use tenure_domain::workload::job::{Outcome, StopReason};
 use tenure_domain::workload::member::MemberEnd;
@@ -520,12 +520,24 @@ fn waiting_said(
     said
 }
 
-/// When it is likely to start, by what that is said, and what would let it start now.
+/// When it is likely to start, by what that is said, and what would let it start now or sooner.
 fn when_said(out: &crate::output::Output, why: &Why) -> String {
     let mut said = String::new();
+    let head = out.paint(Paint::Dim, "starts:");
     if let Some(starts) = &why.starts {
-        let head = out.paint(Paint::Dim, "starts:");
         let to = &starts.to;
+        let about = |ahead: u64, of: &str, seen: u64, permille: u64| {
+            let jobs = match ahead {
+                0 => "nobody is ahead of it".to_owned(),
+                1 => "one job is ahead of it".to_owned(),
+                n => format!("{n} jobs are ahead of it"),
+            };
+            let rests_on = match seen {
+                0 => "by rule of thumb".to_owned(),
+                n => format!("as {} in 100 of {n} such waits turned out", permille / 10),
+            };
+            format!("  {head} about {} to {to}: {of}{jobs}; {rests_on}\n", starts.from)
+        };
         said += &match &starts.basis {
             Basis::Promise { .. } => format!("  {head} by {to}: room is being made for it\n"),
             Basis::Limit { job } => {
@@ -536,24 +548,46 @@ fn when_said(out: &crate::output::Output, why: &Why) -> String {
                 ahead,
                 seen,
                 permille,
+            } => about(*ahead, "", *seen, *permille),
+            Basis::Quota {
+                scope,
+                ahead,
+                seen,
+                permille,
             } => {
-                let jobs = match ahead {
-                    0 => "nobody is ahead of it".to_owned(),
-                    1 => "one job is ahead of it".to_owned(),
-                    n => format!("{n} jobs are ahead of it"),
-                };
-                let rests_on = match seen {
-                    0 => "by rule of thumb".to_owned(),
-                    n => format!("as {} in 100 of {n} such waits turned out", permille / 10),
-                };
-                format!("  {head} about {} to {to}: {jobs}; {rests_on}\n", starts.from)
+                let of = format!("running jobs give back quota of {}; ", safe(scope));
+                about(*ahead, &of, *seen, *permille)
             }
+            Basis::Budget {
+                scope,
+                turns,
+                ahead,
+                seen,
+                permille,
+            } => {
+                let of = match turns {
+                    true => format!("the budget of {} begins anew; ", safe(scope)),
+                    false => format!(
+                        "running jobs return what they do not use of the budget of {}; ",
+                        safe(scope)
+                    ),
+                };
+                about(*ahead, &of, *seen, *permille)
+            }
+            Basis::Window => format!(
+                "  {head} about {} to {to}: by the windows of its booking\n",
+                starts.from
+            ),
         };
     }
+    if let Some(unforeseen) = &why.unforeseen {
+        said += &format!("  {head} {}\n", safe(&unforeseen.sentence));
+    }
     for way in &why.instead {
-        let when = match way.evicts {
-            true => "as soon as others have left for it",
-            false => "now",
+        let when = match (way.evicts, &way.starts) {
+            (true, _) => "as soon as others have left for it".to_owned(),
+            (false, Some(starts)) => format!("about {} to {}", starts.from, starts.to),
+            (false, None) => "now".to_owned(),
         };
         let head = out.paint(Paint::Dim, "or:");
         said += &format!("  {head} {}: {when}\n", safe(&way.change));

@@ -222,7 +222,7 @@ fn tell_starts(cell: &Cell) {
         let begin = busy();
         let answer = answer(&cell.state, id, cell.at);
         let took = busy() - begin;
-        told += usize::from(answer.is_some_and(|answer| answer.starts.is_some()));
+        told += usize::from(answer.is_some_and(|answer| answer.starts.is_ok()));
         (work, longest) = (work + took, longest.max(took));
         let begin = busy();
         std::hint::black_box(outlook(&cell.state, &cell.state.jobs[&id], cell.at));

@@ -9,5 +9,6 @@ pub mod evidence;
 pub mod hazard;
 pub mod history;
 pub mod probe;
+pub mod purse;
 pub mod room;
 pub mod wait;

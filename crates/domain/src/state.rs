@@ -37,7 +37,7 @@ use crate::workload::session::Session;
 use crate::workload::spec::{Priority, Sku};
 
 /// The version of the snapshot encoding; a snapshot of another version is not read, the journal is replayed.
-pub const SNAPSHOT_FORMAT: u32 = 4;
+pub const SNAPSHOT_FORMAT: u32 = 5;
 
 /// Everything that is live.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

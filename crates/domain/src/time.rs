@@ -73,6 +73,19 @@ impl Period {
             Period::Total => Time(i64::MIN),
         }
     }
+
+    /// When the period that holds `at` ends and the next begins; none for one that never does.
+    pub fn end(self, at: Time) -> Option<Time> {
+        const DAY_MS: u64 = 86_400_000;
+        let start = self.start(at);
+        match self {
+            Period::Day => Some(start.plus_ms(DAY_MS)),
+            Period::Week => Some(start.plus_ms(7 * DAY_MS)),
+            // Whatever its length, 31 days after its first the next month has begun, and not ended.
+            Period::Month => Some(self.start(start.plus_ms(31 * DAY_MS))).filter(|end| *end > start),
+            Period::Total => None,
+        }
+    }
 }
 
 /// How many days of its month lie before a day that is told from 1970. Reckoned here because every hold asks for it
@@ -102,6 +115,28 @@ mod tests {
                 "{date}"
             );
         }
+    }
+
+    #[test]
+    fn a_period_ends_where_the_next_begins() {
+        let late = at("2028-02-29T23:59:59Z");
+        for (period, end) in [
+            (Period::Day, "2028-03-01T00:00:00Z"),
+            (Period::Week, "2028-03-06T00:00:00Z"),
+            (Period::Month, "2028-03-01T00:00:00Z"),
+        ] {
+            assert_eq!(period.end(late), Some(at(end)), "{period:?}");
+        }
+        assert_eq!(
+            Period::Month.end(at("2026-12-31T00:00:00Z")),
+            Some(at("2027-01-01T00:00:00Z"))
+        );
+        assert_eq!(Period::Total.end(late), None);
+        assert_eq!(
+            Period::Month.end(Time(i64::MAX)),
+            None,
+            "beyond what a calendar knows"
+        );
     }
 
     fn at(text: &str) -> Time {

@@ -1,9 +1,10 @@
 //! `tenure-sim jct` and `tenure-sim utilisation`: a trace of jobs by its real arrivals, under several queue orders.
 //!
 //! One pool of equal GPUs: who goes next is measured, not where. `tenure` is driven by the real domain modules
-//! (`forecast`, `schedule/order`, `schedule/victim`); the others are here to be compared with. Every preemptive order
-//! pays the same restart. Absent: placement, which `packing` measures.
+//! (`forecast`, `schedule/order`, `schedule/victim`), `cell` by the whole of `decide`; the others are here to be compared with. Every preemptive order
+//! pays the same restart. Absent, but for `cell`: placement, which `packing` measures.
 
+pub mod cell;
 pub mod engine;
 pub mod figure;
 pub mod kept;
@@ -29,6 +30,10 @@ use trace::Job;
 pub enum Policy {
     /// Ours: run times unknown, learnt from what finished and what runs.
     Tenure,
+    /// Ours through the whole of `decide`, on nodes of eight GPUs, in a cell as it is founded: nobody of one class gives way.
+    Cell,
+    /// The same where the platform's policy says `preempt_longer` and `preempt_tenants`, and every job may be restarted.
+    CellLonger,
     /// In order of arrival, nobody overtakes.
     Fifo,
     /// EASY: the first is given a reservation, others fill in where they do not delay it. Is told each job's run
@@ -102,6 +107,10 @@ pub fn replay(policy: Policy, jobs: &[Job], gpus: u32, restart_s: u64) -> Replay
         Policy::LasDoubling => preempt(&mut jobs, &mut peer::Las::doubling()),
         Policy::LasFine => preempt(&mut jobs, &mut peer::Las::fine()),
         Policy::Oracle => preempt(&mut jobs, &mut peer::Oracle),
+        Policy::Cell | Policy::CellLonger => {
+            cell::run(&mut jobs, gpus, restart_s, policy == Policy::CellLonger);
+            None
+        }
         Policy::Tenure => preempt(&mut jobs, &mut tenure::Tenure::new(restart_s)),
     };
     Replay { jobs, promises }

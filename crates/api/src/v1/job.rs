@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use tenure_domain::id::{AllocationId, JobId, NodeId, UserId};
 use tenure_domain::refusal::Refusal;
 use tenure_domain::schedule::allocation::Slice;
-use tenure_domain::schedule::why::{Basis, Instead, Starts};
+use tenure_domain::schedule::instead::Instead;
+use tenure_domain::schedule::when::{Basis, Starts, Unforeseen};
 use tenure_domain::workload::derive::Derivation;
 use tenure_domain::workload::job::{Outcome, StopReason};
 use tenure_domain::workload::member::{MemberEnd, MemberPhase};
@@ -189,12 +190,54 @@ pub struct Why {
     pub waiting: Option<Waiting>,
     /// One sentence in any case.
     pub sentence: String,
-    /// When it is likely to start; absent where nothing can be said.
+    /// When it is likely to start, or to go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub starts: Option<StartsView>,
-    /// What of the job, changed, would let it start now; each was tried on the fleet as it is.
+    /// Why nobody can say when; a job that waits has this or `starts`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unforeseen: Option<UnforeseenView>,
+    /// What of the job, changed, would let it start now, or sooner; each was tried on the fleet as it is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub instead: Vec<Instead>,
+    pub instead: Vec<InsteadView>,
+}
+
+/// Why no moment can be said.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UnforeseenView {
+    pub code: Unforeseen,
+    /// The same in one sentence.
+    pub sentence: String,
+}
+
+impl From<Unforeseen> for UnforeseenView {
+    fn from(code: Unforeseen) -> UnforeseenView {
+        UnforeseenView {
+            code,
+            sentence: code.sentence().into(),
+        }
+    }
+}
+
+/// A change to the job, in words and as the option that makes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InsteadView {
+    pub change: String,
+    /// Others would give way to it; it starts when they have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub evicts: bool,
+    /// When it would start; absent where that is now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts: Option<StartsView>,
+}
+
+impl From<Instead> for InsteadView {
+    fn from(instead: Instead) -> InsteadView {
+        InsteadView {
+            change: instead.change,
+            evicts: instead.evicts,
+            starts: instead.starts.map(Into::into),
+        }
+    }
 }
 
 /// When a waiting job starts, from when to when, and what that rests on.

@@ -34,11 +34,25 @@ pub fn draw(job: u64) -> u32 {
 
 /// How long `needed` GPUs take to be free, those ahead having had theirs in this order; none if they never are.
 pub fn estimate(needed: u64, free: u64, leaving: &[Leaves], ahead: &[Ahead]) -> Option<Estimate> {
+    estimate_behind(None, needed, free, leaving, ahead)
+}
+
+/// The same behind one for whom room is kept, however much it asks for.
+pub fn estimate_behind(
+    kept_for: Option<Ahead>,
+    needed: u64,
+    free: u64,
+    leaving: &[Leaves],
+    ahead: &[Ahead],
+) -> Option<Estimate> {
+    // Who asks for more is passed by: room comes a little at a time, and nobody keeps it for them.
+    let ahead = ahead.iter().filter(|one| one.gpus <= needed).copied();
+    let ahead: Vec<Ahead> = kept_for.into_iter().chain(ahead).collect();
     let room = |scaled: &dyn Fn(u64) -> u64| {
         let leaving = leaving
             .iter()
             .map(|one| Reverse((scaled(one.in_s).min(one.at_most_s), one.gpus)));
-        room_s(needed, free, leaving.collect(), ahead, scaled)
+        room_s(needed, free, leaving.collect(), &ahead, scaled)
     };
     Some(Estimate {
         s: room(&|s| s)?,
@@ -65,8 +79,7 @@ fn room_s(
         free -= gpus;
         Some(now_s)
     };
-    // Who asks for more is passed by: room comes a little at a time, and nobody keeps it for them.
-    for one in ahead.iter().filter(|one| one.gpus <= needed) {
+    for one in ahead {
         let at_s = wait_for(one.gpus, &mut leaving)?;
         leaving.push(Reverse((at_s.saturating_add(scaled(one.for_s)), one.gpus)));
     }
@@ -116,6 +129,17 @@ mod tests {
         let leaving = [leaves(1, 100), leaves(8, 900)];
         let ahead = [Ahead { gpus: 8, for_s: 60 }];
         assert_eq!(room(1, 0, &leaving, &ahead), Some(100));
+    }
+
+    #[test]
+    fn one_for_whom_room_is_kept_is_not_passed_by() {
+        let leaving = [leaves(1, 100), leaves(8, 900)];
+        let kept_for = Ahead { gpus: 8, for_s: 60 };
+        let found = estimate_behind(Some(kept_for), 1, 0, &leaving, &[]);
+        assert_eq!(found.map(|found| found.s), Some(900), "beside it");
+        let leaving = [leaves(8, 900)];
+        let found = estimate_behind(Some(kept_for), 1, 0, &leaving, &[]);
+        assert_eq!(found.map(|found| found.s), Some(960), "after it");
     }
 
     #[test]

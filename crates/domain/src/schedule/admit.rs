@@ -150,7 +150,7 @@ pub(super) fn admit_parent(
     }))
 }
 
-fn of_tasks(state: &State, parent: &Job) -> Admission {
+pub(super) fn of_tasks(state: &State, parent: &Job) -> Admission {
     let spec = &parent.spec;
     Admission {
         amounts: spec.amounts_of_tasks(),
@@ -397,7 +397,8 @@ fn countable(state: &State, admission: &Admission, at: Time) -> Result<(), Refus
     .hint("ask for a shorter run time or less"))
 }
 
-fn admission(
+/// What a job would hold on GPUs of a class, whether that fits or not.
+pub(super) fn admission(
     state: &State,
     owner: ScopeId,
     spec: &JobSpec,

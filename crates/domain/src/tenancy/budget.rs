@@ -263,11 +263,22 @@ pub fn first_exceeded(
     cost: Cost,
     at: Time,
 ) -> Option<OverBudget> {
+    exceeded(budgets, spending, ofs, cost, at).next()
+}
+
+/// Every budget that `cost` does not fit on top of what is spent and held.
+pub fn exceeded(
+    budgets: &[Budget],
+    spending: &Spending,
+    ofs: &[Of],
+    cost: Cost,
+    at: Time,
+) -> impl Iterator<Item = OverBudget> {
     let money = u64::try_from(cost.money.0).unwrap_or(0);
     budgets
         .iter()
         .filter_map(|budget| Some((budget, ofs.iter().find(|of| budget.is_of(of))?)))
-        .find_map(|(budget, of)| {
+        .filter_map(move |(budget, of)| {
             let spend = spending.at(of, budget.period, at);
             let money_limit = budget.money_micros.unwrap_or(u64::MAX);
             let gpu_limit = budget.gpu_seconds.map_or(u64::MAX, |s| s.saturating_mul(1000));

@@ -1,6 +1,7 @@
 //! Jobs that give way, room that is promised, and jobs that fill the gap: stories, and streams of jobs on nodes that
 //! do what they are told.
 
+mod foreseen;
 mod lent;
 mod longer;
 mod moved;

@@ -14,7 +14,8 @@ use tenure_domain::schedule::fleet::{Inventory, NodeStatus};
 use tenure_domain::schedule::label::Labels;
 use tenure_domain::schedule::order::aged::{ahead_of, waited_ms};
 use tenure_domain::schedule::order::walk::{Turn, Walk};
-use tenure_domain::schedule::why::why;
+use tenure_domain::schedule::when::Unforeseen;
+use tenure_domain::schedule::why::{answer, why};
 use tenure_domain::storage::volume::{Volume, VolumeUse};
 use tenure_domain::tenancy::budget::Budget;
 use tenure_domain::tenancy::policy::Policy;
@@ -28,7 +29,7 @@ use tenure_domain::workload::picture::Rendering;
 use tenure_domain::workload::spec::{Demand, Isolation, JobSpec, Kind, Priority, Sku};
 use tenure_domain::workload::task::cut::Cut;
 use tenure_domain::workload::usage::Usage;
-use tenure_domain::{Actor, Event, Refusal, Wish};
+use tenure_domain::{Actor, Code, Event, Refusal, Wish};
 
 use crate::chance::{Chance, Replay, number_from_env};
 use crate::model::Model;
@@ -803,6 +804,32 @@ impl Run {
         let held_back = |spec: &JobSpec| ahead_of(state, spec, now).is_some();
         let said = |job| why(state, job, now).map_or("nothing".to_owned(), |refusal| refusal.to_string());
         self.model.nothing_waits_in_vain(now, held_back, said);
+        self.everybody_is_told();
+    }
+
+    /// Whoever waits is told a moment that is to come, or why there is none that fits the reason.
+    fn everybody_is_told(&self) {
+        let (state, now) = (&self.world.state, self.world.now);
+        for id in state.queue.iter().map(|key| key.1).take(8) {
+            let told = answer(state, id, now).expect("what waits has an answer");
+            let code = told.reason.code;
+            let moments = told.instead.iter().filter_map(|way| way.starts.as_ref());
+            for starts in told.starts.iter().chain(moments) {
+                assert!(
+                    now <= starts.from && starts.from <= starts.to,
+                    "{id} waits: {}; {starts:?}",
+                    told.reason
+                );
+            }
+            let fits = match told.starts {
+                Ok(_) => true,
+                Err(Unforeseen::UntilAsked) => matches!(code, Code::Paused | Code::ScopeSuspended),
+                Err(Unforeseen::UntilBooked) => code == Code::BookingClosed,
+                Err(Unforeseen::UntilRaised) => !matches!(code, Code::NoCapacity | Code::NotShared),
+                Err(Unforeseen::UntilNodes) => code != Code::Paused,
+            };
+            assert!(fits, "{id} waits: {}; {:?}", told.reason, told.starts);
+        }
     }
 
     fn tenancy(&mut self) {

@@ -259,6 +259,7 @@ pub(crate) async fn why(
             waiting: None,
             sentence: what_it_does(&view),
             starts: None,
+            unforeseen: None,
             instead: Vec::new(),
         },
         Some(told) => Why {
@@ -266,8 +267,9 @@ pub(crate) async fn why(
             phase,
             sentence: told.reason.sentence.to_string(),
             waiting: Some(told.reason.into()),
-            starts: told.starts.map(Into::into),
-            instead: told.instead,
+            unforeseen: told.starts.as_ref().err().copied().map(Into::into),
+            starts: told.starts.ok().map(Into::into),
+            instead: told.instead.into_iter().map(Into::into).collect(),
         },
     }))
 }

@@ -7,7 +7,10 @@ use clap::{Parser, Subcommand};
 use serde::Serialize;
 use tenure_sim::jct::{self, utilisation};
 use tenure_sim::packing::contest::{self, Policy};
-use tenure_sim::packing::{generate, throughput, trace, whole};
+use tenure_sim::packing::{crowd, generate, throughput, trace, whole};
+
+/// How long callers submit beside a long queue.
+const SUBMITTING_S: f64 = 20.0;
 
 #[derive(Parser)]
 #[command(about = "Tenure's scheduler on traces and generated fleets")]
@@ -26,6 +29,9 @@ enum What {
         pods: Vec<PathBuf>,
         #[arg(long, value_enum, value_delimiter = ',', default_value = "tenure,fgd")]
         policy: Vec<Policy>,
+        /// Ours through the whole of `decide` as well, every pod a job that is submitted.
+        #[arg(long)]
+        whole: bool,
         #[arg(long, default_value_t = 10)]
         seeds: u64,
         /// One JSON object a line instead of text.
@@ -43,6 +49,9 @@ enum What {
         /// Only what is durable.
         #[arg(long)]
         durable: bool,
+        /// Only how long submissions take, durable, while so many jobs wait on a full fleet and others end.
+        #[arg(long, conflicts_with = "durable")]
+        waiting: Option<usize>,
         /// One JSON object a line instead of text.
         #[arg(long)]
         json: bool,
@@ -76,6 +85,7 @@ fn main() -> anyhow::Result<()> {
             nodes: Some(nodes),
             pods,
             policy,
+            whole,
             seeds,
             json,
         } => {
@@ -84,17 +94,21 @@ fn main() -> anyhow::Result<()> {
             for path in &pods {
                 let pods = trace::pods(&trace::read(path)?, &fleet)
                     .with_context(|| format!("pods of {}", path.display()))?;
-                for &policy in &policy {
+                for policy in with_whole(&policy, whole) {
                     print(json, &contest::run(&name(path), &fleet, &pods, policy, seeds))?;
                 }
             }
         }
         What::Packing {
-            policy, seeds, json, ..
+            policy,
+            whole,
+            seeds,
+            json,
+            ..
         } => {
             let fleet = generate::fleet(200, 1);
             let pods = generate::pods(&fleet, 2);
-            for &policy in &policy {
+            for policy in with_whole(&policy, whole) {
                 print(json, &contest::run("generated", &fleet, &pods, policy, seeds))?;
             }
         }
@@ -103,19 +117,32 @@ fn main() -> anyhow::Result<()> {
             gpus_per_node,
             decisions,
             durable,
+            waiting,
             json,
         } => {
+            let runtime = tokio::runtime::Runtime::new()?;
+            if let Some(waiting) = waiting {
+                let line = crowd::submissions(nodes, gpus_per_node, waiting, SUBMITTING_S);
+                return print(json, &runtime.block_on(line)?);
+            }
             if !durable {
                 in_memory(nodes, gpus_per_node, decisions, json)?;
             }
-            let runtime = tokio::runtime::Runtime::new()?;
-            let durable = runtime.block_on(whole::durable(nodes.min(1213), gpus_per_node, 3.0))?;
+            let durable = runtime.block_on(whole::durable(nodes, gpus_per_node, 3.0))?;
             print(json, &durable)?;
         }
         What::Jct(args) => jct::run(&args)?,
         What::Utilisation(args) => utilisation::run(&args)?,
     }
     Ok(())
+}
+
+fn with_whole(policies: &[Policy], whole: bool) -> Vec<Policy> {
+    let mut all = policies.to_vec();
+    if whole && !all.contains(&Policy::Decided) {
+        all.push(Policy::Decided);
+    }
+    all
 }
 
 fn in_memory(nodes: usize, gpus: usize, decisions: usize, json: bool) -> anyhow::Result<()> {

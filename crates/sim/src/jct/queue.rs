@@ -17,7 +17,7 @@ const LATELY_S: f64 = 4.0 * 86_400.0 / std::f64::consts::LN_2;
 const DAY_S: u64 = 24 * HOUR_S;
 
 /// The run-time limit backfill is told: the true run time rounded up to what people usually ask for.
-fn limit_s(run_s: u64) -> u64 {
+pub(super) fn limit_s(run_s: u64) -> u64 {
     let usual = [
         HOUR_S / 2,
         HOUR_S,

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::decided::Decided;
 use super::fgd::Fgd;
 use super::ours;
 use super::peer::{BestFit, Clustering, DotProd, Packing, Peer, Random};
@@ -16,7 +17,10 @@ const FIRST_SEED: u64 = 42;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Policy {
+    /// The domain's board.
     Tenure,
+    /// The same through the whole of `decide`, every pod a job that is submitted.
+    Decided,
     Fgd,
     Bestfit,
     Dotprod,
@@ -28,7 +32,7 @@ pub enum Policy {
 impl Policy {
     fn peer(self, pods: &[Ask], seed: u64) -> Option<Box<dyn Peer>> {
         Some(match self {
-            Policy::Tenure => return None,
+            Policy::Tenure | Policy::Decided => return None,
             Policy::Fgd => Box::new(Fgd::new(pods)),
             Policy::Bestfit => Box::new(BestFit),
             Policy::Dotprod => Box::new(DotProd),
@@ -58,6 +62,12 @@ pub fn run(trace: &str, fleet: &Fleet, pods: &[Ask], policy: Policy, seeds: u64)
         let outcome = if let Some(mut peer) = policy.peer(pods, seed) {
             let began = Instant::now();
             let (outcome, _) = replay(fleet, &order, &mut *peer, seed);
+            took += began.elapsed();
+            outcome
+        } else if policy == Policy::Decided {
+            let mut cell = Decided::new(fleet, seed);
+            let began = Instant::now();
+            let outcome = cell.replay(fleet, &order);
             took += began.elapsed();
             outcome
         } else {

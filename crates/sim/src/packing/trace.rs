@@ -58,6 +58,12 @@ impl Fleet {
             .sum()
     }
 
+    /// The model that is a bit's.
+    pub fn model(&self, bit: u64) -> Option<&str> {
+        let which = usize::try_from(bit.trailing_zeros()).ok()?;
+        self.models.get(which).map(String::as_str)
+    }
+
     /// Bits of these models, `|` between them; of models nobody has, none.
     fn bits(&self, named: &str) -> u64 {
         if named.is_empty() {

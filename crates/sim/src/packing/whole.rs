@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
+use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
 use tenure_domain::command::Observation;
 use tenure_domain::id::{AllocationId, Ids, JobId, NodeId, SubscriberId, TenantId, UserId};
 use tenure_domain::meter::Amounts;
@@ -20,7 +20,7 @@ use tenure_domain::tenancy::scope::{ScopeId, UserKind};
 use tenure_domain::time::Period;
 use tenure_domain::workload::job::StopReason;
 use tenure_domain::workload::spec::{Isolation, JobSpec, Priority};
-use tenure_domain::{Actor, Command, Event, State, Time, Wish, decide};
+use tenure_domain::{Actor, Command, Event, Refusal, State, Time, Wish, decide};
 use tenure_journal::Location;
 use tenure_server::controller::WriterOptions;
 
@@ -34,24 +34,32 @@ const NODES_MAX: usize = 10_000;
 const AT_ONCE: usize = 64;
 /// Nodes of one fabric block.
 const BLOCK: usize = 32;
+/// Nodes that join at once.
+const JOINING: usize = 256;
 /// Callers of the controller at once, each number for the given time; the best counts.
 const CLIENTS: [usize; 3] = [512, 1024, 4096];
 
-struct Cell {
-    state: State,
+/// A cell in memory.
+pub(crate) struct Cell {
+    pub(crate) state: State,
     at: Time,
     ids: u64,
     users: Vec<UserId>,
 }
 
 impl Cell {
-    fn new(nodes: usize, gpus: usize) -> Cell {
-        let mut cell = Cell {
+    /// Nobody and nothing is in it.
+    pub(crate) fn empty() -> Cell {
+        Cell {
             state: State::default(),
             at: Time(1_800_000_000_000),
             ids: 1 << 22,
             users: Vec::new(),
-        };
+        }
+    }
+
+    fn new(nodes: usize, gpus: usize) -> Cell {
+        let mut cell = Cell::empty();
         let people = people(100, async |wish| {
             let ids = cell.ids;
             cell.system(wish);
@@ -60,21 +68,28 @@ impl Cell {
         let people = people.now_or_never().expect("nothing waits in memory");
         cell.users = people.expect("each is done");
         for number in 0..nodes.min(NODES_MAX) {
-            let [token, join] = join(number);
-            cell.system(token);
-            let events = cell.system(join);
-            let Some(&Event::NodeJoined { node, .. }) = events.first() else {
-                panic!("no node")
-            };
-            cell.system(Wish::ReportInventory {
-                node,
-                inventory: inventory(number, gpus),
-            });
+            cell.join(number, inventory(number, gpus));
         }
         cell
     }
 
-    fn act(&mut self, by: Actor, wish: Wish) -> Vec<Event> {
+    pub(crate) fn join(&mut self, number: usize, inventory: Inventory) {
+        let [token, join] = join(number);
+        self.system(token);
+        let events = self.system(join);
+        let Some(&Event::NodeJoined { node, .. }) = events.first() else {
+            panic!("no node")
+        };
+        self.system(Wish::ReportInventory { node, inventory });
+    }
+
+    /// It is then.
+    pub(crate) fn set_time(&mut self, at: Time) {
+        self.at = at;
+    }
+
+    /// Decides and applies; what was refused changed nothing.
+    pub(crate) fn ask(&mut self, by: Actor, wish: Wish) -> Result<Vec<Event>, Refusal> {
         let command = Command {
             at: self.at,
             by,
@@ -82,14 +97,19 @@ impl Cell {
             wish,
         };
         self.ids += Ids::BLOCK;
-        let events = decide(&self.state, &command).unwrap_or_else(|refusal| panic!("refused: {refusal}"));
+        let events = decide(&self.state, &command)?;
         for event in &events {
             self.state.apply(self.at, event);
         }
-        events
+        Ok(events)
     }
 
-    fn system(&mut self, wish: Wish) -> Vec<Event> {
+    fn act(&mut self, by: Actor, wish: Wish) -> Vec<Event> {
+        self.ask(by, wish)
+            .unwrap_or_else(|refusal| panic!("refused: {refusal}"))
+    }
+
+    pub(crate) fn system(&mut self, wish: Wish) -> Vec<Event> {
         self.act(Actor::System, wish)
     }
 
@@ -125,7 +145,7 @@ impl Cell {
 
 /// Ten tenants of ten subscribers of so many users, by whoever does a wish and says the first of its ids: each of them with a
 /// quota, a budget and a policy.
-async fn people(
+pub(super) async fn people(
     users: usize,
     mut act: impl AsyncFnMut(Wish) -> anyhow::Result<u64>,
 ) -> anyhow::Result<Vec<UserId>> {
@@ -204,7 +224,7 @@ async fn limit(act: &mut impl AsyncFnMut(Wish) -> anyhow::Result<u64>, scope: Sc
     Ok(())
 }
 
-fn exited(by: Option<StopReason>) -> Observation {
+pub(super) fn exited(by: Option<StopReason>) -> Observation {
     Observation::Exited {
         exit_code: Some(0),
         signal: None,
@@ -232,7 +252,7 @@ fn join(number: usize) -> [Wish; 2] {
     ]
 }
 
-fn inventory(number: usize, gpus: usize) -> Inventory {
+pub(crate) fn inventory(number: usize, gpus: usize) -> Inventory {
     let levels = [
         (Isolation::Guarded, "guard".to_owned()),
         (Isolation::Fenced, "broker".to_owned()),
@@ -399,19 +419,26 @@ pub fn preempting(nodes: usize, gpus: usize, decisions: usize) -> Line {
     line("with preemption", nodes, gpus, decisions, took)
 }
 
+/// So many nodes, many of them at once.
+pub(super) async fn join_all(platform: &Platform, nodes: usize, gpus: usize) -> anyhow::Result<()> {
+    let joined = stream::iter(0..nodes).map(|number| async move {
+        let [token, join] = join(number);
+        platform.wish(token).await?;
+        let node = NodeId(platform.wish(join).await?.ids);
+        let inventory = inventory(number, gpus);
+        platform.wish(Wish::ReportInventory { node, inventory }).await
+    });
+    let joined = joined.buffer_unordered(JOINING);
+    joined.try_for_each(|_| std::future::ready(Ok(()))).await
+}
+
 /// Slices through the controller, each awaited until it is on the disk.
 pub async fn durable(nodes: usize, gpus: usize, seconds: f64) -> anyhow::Result<Line> {
     let dir = tempfile::tempdir()?;
     let location = Location::Sqlite(dir.path().join("journal"));
     let platform = Arc::new(Platform::open(&location, WriterOptions::default()).await?);
     let users = people(10, async |wish| Ok(platform.wish(wish).await?.ids)).await?;
-    for number in 0..nodes.min(NODES_MAX) {
-        let [token, join] = join(number);
-        platform.wish(token).await?;
-        let node = NodeId(platform.wish(join).await?.ids);
-        let inventory = inventory(number, gpus);
-        platform.wish(Wish::ReportInventory { node, inventory }).await?;
-    }
+    join_all(&platform, nodes.min(NODES_MAX), gpus).await?;
     let spec = job(10, Priority::Normal);
     let mut best: Option<Line> = None;
     for clients in CLIENTS {

@@ -26,6 +26,11 @@ pub fn is_kept_for(job: &Job, bound_ms: u64, at: Time) -> bool {
     (bound_ms..bound_ms.saturating_add(KEPT_MS)).contains(&waited_ms(job, at))
 }
 
+/// For how much longer room is kept for the job.
+pub fn kept_ms(job: &Job, bound_ms: u64, at: Time) -> u64 {
+    (bound_ms.saturating_add(KEPT_MS)).saturating_sub(waited_ms(job, at))
+}
+
 /// Whether the other could take what the aged one waits for.
 pub fn competes(aged: &Demand, other: &Demand) -> bool {
     let same_class = match (&aged.class, &other.class) {

@@ -51,7 +51,7 @@ pub fn siblings<'a>(state: &'a State, scope: &'a Scope, class: &str) -> impl Ite
     beside(state, scope).filter_map(move |other| Some((other.id, use_by(other, class, &used_milli)?)))
 }
 
-fn beside<'a>(state: &'a State, scope: &'a Scope) -> impl Iterator<Item = &'a Scope> {
+pub(super) fn beside<'a>(state: &'a State, scope: &'a Scope) -> impl Iterator<Item = &'a Scope> {
     let children = scope
         .parent
         .into_iter()

@@ -3,7 +3,8 @@
 use tenure_domain::command::Observation;
 use tenure_domain::id::UserId;
 use tenure_domain::schedule::order::outlook::outlook;
-use tenure_domain::schedule::why::{Basis, answer};
+use tenure_domain::schedule::when::Basis;
+use tenure_domain::schedule::why::answer;
 use tenure_domain::tenancy::role::Role;
 use tenure_domain::workload::spec::Priority;
 
@@ -55,7 +56,7 @@ fn every_alternative_that_is_told_really_starts() {
     let told = answer(&story.world.state, waits, story.world.now).expect("it waits");
     let said: Vec<&str> = told.instead.iter().map(|way| way.change.as_str()).collect();
     assert_eq!(said, ["on L40S", "with priority high"]);
-    assert!(told.instead[1].evicts && !told.instead[0].evicts);
+    assert!(told.instead[1].evicts && !told.instead[0].evicts && told.instead[0].starts.is_none());
     let mut elsewhere = slice(900, 20_000);
     elsewhere.class = Some("L40S".into());
     let now = story

@@ -51,7 +51,8 @@ struct One {
     why: Html,
     hint: Option<String>,
     starts: Option<Html>,
-    instead: Vec<String>,
+    unforeseen: Option<String>,
+    instead: Vec<(String, &'static str, Option<Html>)>,
     figures: Vec<(&'static str, String, String)>,
     way: Vec<(&'static str, i64, i64, Html, Html)>,
     way_said: Option<String>,
@@ -116,7 +117,8 @@ pub(in crate::console) async fn one(
             .as_ref()
             .and_then(|waiting| waiting.hint.as_deref().map(inert)),
         starts: why.starts.as_ref().map(|at| starts(Some(at))),
-        instead: why.instead.iter().map(|instead| inert(&instead.change)).collect(),
+        unforeseen: why.unforeseen.as_ref().map(|no| inert(&no.sentence)),
+        instead: instead(&why),
         figures: figures(&job, &currency),
         way: spans(&trodden),
         way_said: said(&trodden),
@@ -150,6 +152,20 @@ pub(in crate::console) async fn one(
             .unwrap_or_default(),
         frame,
     })
+}
+
+/// What would let it start otherwise, and when that would be.
+fn instead(why: &Why) -> Vec<(String, &'static str, Option<Html>)> {
+    let ways = why.instead.iter().map(|way| {
+        let words = match (way.evicts, &way.starts) {
+            (true, _) => "when others have left for it",
+            (false, Some(_)) => "likely",
+            (false, None) => "now",
+        };
+        let then = way.starts.as_ref().map(|at| starts(Some(at)));
+        (inert(&way.change), words, then)
+    });
+    ways.collect()
 }
 
 fn figures(job: &JobView, currency: &str) -> Vec<(&'static str, String, String)> {
