@@ -20,17 +20,6 @@ pub unsafe fn ended(event: *mut Handle) {
     }
 }
 
-pub unsafe extern "C" fn marker(
-    _queue: Handle,
-    _waits: u32,
-    _wait: *const Handle,
-    event: *mut Handle,
-) -> i32 {
-    // SAFETY: as OpenCL has it.
-    unsafe { ended(event) };
-    SUCCESS
-}
-
 pub unsafe extern "C" fn set_callback(
     event: Handle,
     _status: i32,

@@ -3,7 +3,7 @@
 //!
 //! The device is a file named by `TENURE_LASTING_DEVICE`. It compiles nothing: its programs have the kernels of
 //! `kernel.rs`, whatever their source. `TENURE_LASTING_FAULT` makes it a broken one: `stuck` memory keeps one word
-//! whatever is written, `small` gives less memory than it says.
+//! whatever is written, `small` gives less memory than it says, `slow` takes its time over a marker.
 
 #[allow(dead_code)]
 #[path = "../../../remote/src/abi.rs"]
@@ -11,6 +11,7 @@ mod abi;
 mod event;
 mod kernel;
 mod memory;
+mod queue;
 
 use std::ffi::{CStr, c_char, c_void};
 use std::ptr::null_mut;
@@ -92,9 +93,9 @@ entries! {
     "clCreateContext" => create_context,
     "clRetainContext" => keep,
     "clReleaseContext" => keep,
-    "clCreateCommandQueue" => create_queue,
-    "clRetainCommandQueue" => keep,
-    "clReleaseCommandQueue" => keep,
+    "clCreateCommandQueue" => queue::create,
+    "clRetainCommandQueue" => queue::retain,
+    "clReleaseCommandQueue" => queue::release,
     "clFlush" => keep,
     "clFinish" => keep,
     "clCreateBuffer" => create_buffer,
@@ -109,7 +110,7 @@ entries! {
     "clReleaseKernel" => release_kernel,
     "clSetKernelArg" => set_argument,
     "clEnqueueNDRangeKernel" => launch,
-    "clEnqueueMarkerWithWaitList" => event::marker,
+    "clEnqueueMarkerWithWaitList" => queue::marker,
     "clRetainEvent" => keep,
     "clReleaseEvent" => keep,
     "clGetEventInfo" => event::info,
@@ -250,17 +251,6 @@ unsafe extern "C" fn create_context(
     _device: *const Handle,
     _notify: Handle,
     _with: Handle,
-    code: *mut i32,
-) -> Handle {
-    // SAFETY: as OpenCL has it.
-    unsafe { said(code, SUCCESS) };
-    made(())
-}
-
-unsafe extern "C" fn create_queue(
-    _context: Handle,
-    _device: Handle,
-    _properties: u64,
     code: *mut i32,
 ) -> Handle {
     // SAFETY: as OpenCL has it.

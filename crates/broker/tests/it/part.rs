@@ -126,6 +126,7 @@ fn runs_its_part() {
         "cost" => super::cost::measure(),
         "hand over" => super::scrub::hand_over(),
         "live once" => super::scrub::live_once(),
+        "let queues go" => super::scrub::let_queues_go(),
         other => panic!("no part {other}"),
     }
 }

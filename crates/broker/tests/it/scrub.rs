@@ -3,9 +3,11 @@
 //! On PoCL within one process, with the guard in front as in a worker: it hands freed buffers and local memory on as
 //! they are. And on a double whose memory outlives processes, as a GPU's does. Without the scrub both leak.
 
+use std::ffi::c_void;
 use std::path::PathBuf;
 use std::process::Command;
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
+use std::time::Duration;
 
 use rcgen::{KeyPair, PublicKeyData, SigningKey};
 use tenure_api::seal;
@@ -63,7 +65,7 @@ impl Tenant<'_> {
     fn local(&self, kernel: Handle) {
         let bytes = LOCAL_WORDS as usize * 4;
         let code = crate::call!(self.cl, "clSetKernelArg", i32, kernel => Handle, 0 => u32, bytes => usize,
-            std::ptr::null() => *const std::ffi::c_void);
+            null() => *const c_void);
         assert_eq!(code, 0, "local memory");
         self.cl.set_arg(kernel, 1, &LOCAL_WORDS);
     }
@@ -124,6 +126,10 @@ pub fn hand_over() {
     let key = KeyPair::generate().unwrap();
     let (mut memory, mut local, mut verified) = (0, 0, 0);
     for round in 0..rounds {
+        if round % 100 == 0 {
+            // Told with why it failed, if it does.
+            eprintln!("{round} hand-overs");
+        }
         let [from, to] = [round as usize % 2, (round as usize + 1) % 2];
         tenants[from].leave(0x5EC2_0001 + round as u32 * 2);
         if scrubs {
@@ -166,6 +172,27 @@ pub fn live_once() {
     let (memory, local) = tenant.look();
     tenant.leave(0x5EC2_E700);
     say("found", format!("{} {}", u8::from(memory), u8::from(local)));
+}
+
+/// Makes queues and lets them go as a scrub does, each at the very time at which the guard's keeper is inside the driver
+/// with what was open on it.
+pub fn let_queues_go() {
+    let cl = Cl::open().unwrap();
+    let context = cl.context();
+    let buffer = cl.buffer(context, 1, 4096).unwrap();
+    for _ in 0..10 {
+        let queue = cl.queue(context, 0);
+        let zero = 0u32;
+        let code = crate::call!(cl, "clEnqueueFillBuffer", i32, queue => Handle, buffer => Handle,
+            (&raw const zero).cast() => *const c_void, 4 => usize, 0 => usize, 4096 => usize, 0 => u32,
+            null() => *const Handle, null_mut() => *mut Handle);
+        assert_eq!(code, 0, "clEnqueueFillBuffer");
+        std::thread::sleep(Duration::from_millis(15));
+        assert_eq!(cl.finish(queue), 0);
+        assert_eq!(crate::call!(cl, "clReleaseCommandQueue", i32, queue => Handle), 0);
+        std::thread::sleep(Duration::from_millis(40));
+    }
+    say("found", 10);
 }
 
 /// The double, on a device of the test's own.
@@ -257,20 +284,34 @@ fn nor_from_slice_to_slice_that_share_it() {
     for slice in [1, 2] {
         device.add(spec(slice, 2)).unwrap();
     }
-    let lives = |slice: u64| {
-        let mut command = lasting(&dir, own());
-        command
-            .env("OPENCL_LAYERS", library("libtenure_guard.so"))
-            .env("TENURE_GUARD_PAGE", &page)
-            .env("TENURE_GUARD_SLICE", slice.to_string())
-            .env("TENURE_GUARD_DEVICE", "0:0");
-        found(command, "live once", &[])
-    };
+    let lives = |slice: u64| found(guarded(lasting(&dir, own()), &page, slice), "live once", &[]);
     for round in 0..20 {
         assert_eq!(lives(1 + round % 2), [0, 0], "in memory, in local memory");
     }
     // One slice's own stays its own, and is not overwritten each time.
     assert_eq!(lives(2), [0, 1]);
+}
+
+#[test]
+fn a_queue_that_a_scrub_lets_go_is_not_gone_before_the_guard_is_done_with_it() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("device.limits");
+    let device = tenure_limits::Device::create(&page).unwrap();
+    device.add(spec(1, 2)).unwrap();
+    let mut command = guarded(lasting(&dir, own()), &page, 1);
+    command.env("TENURE_LASTING_FAULT", "slow");
+    assert_eq!(found(command, "let queues go", &[]), [10]);
+}
+
+/// A program with the guard in front of its driver.
+fn guarded(mut command: Command, page: &std::path::Path, slice: u64) -> Command {
+    command
+        .env("OPENCL_LAYERS", library("libtenure_guard.so"))
+        .env("TENURE_GUARD_PAGE", page)
+        .env("TENURE_GUARD_SLICE", slice.to_string())
+        .env("TENURE_GUARD_DEVICE", "0:0");
+    command
 }
 
 /// What the program says, on a device with a fault.
@@ -321,14 +362,9 @@ fn pocl_hands_nothing_on_within_one_process() {
     let bench = Bench::on(Vendor::Pocl, &[spec(1, 64)]);
     let rounds = count("TENURE_POCL_HANDOVERS", 300);
     let name = ("TENURE_TEST_PLATFORM", "Portable Computing Language");
-    let mut guarded = bench.bare(own());
-    guarded
-        .env("OPENCL_LAYERS", library("libtenure_guard.so"))
-        .env("TENURE_GUARD_PAGE", &bench.page)
-        .env("TENURE_GUARD_SLICE", "1")
-        .env("TENURE_GUARD_DEVICE", "0:0")
-        .env(name.0, name.1);
-    let clean = found(guarded, "hand over", &settings(rounds, true, 4 * MIB));
+    let mut behind = guarded(bench.bare(own()), &bench.page, 1);
+    behind.env(name.0, name.1);
+    let clean = found(behind, "hand over", &settings(rounds, true, 4 * MIB));
     assert_eq!(clean, [0, 0, rounds], "in memory, in local memory, receipts");
     let mut bare = bench.bare(own());
     bare.env(name.0, name.1);

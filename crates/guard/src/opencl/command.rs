@@ -13,7 +13,7 @@ use super::abi::{
     PROFILING_COMMAND_START, RUNNING, SUCCESS,
 };
 use super::batch::{Counted, Group};
-use super::bind::value_of;
+use super::bind::{Binding, value_of};
 use super::local;
 use super::next;
 use super::queue::{Queue, queue, queues};
@@ -148,9 +148,11 @@ impl Front for Flights {
     }
 }
 
-/// A watched group of commands, handed through the driver to its callback.
+/// A watched group of commands, handed through the driver to its callback. It holds no queue: a driver may wait with
+/// what lies in one until nobody holds it any more.
 struct Flight {
-    queue: Arc<Queue>,
+    binding: &'static Binding,
+    airborne: Arc<Airborne>,
     watched: Arc<Watched>,
     estimate_ns: u64,
     /// The one kernel in it, if it is a single launch.
@@ -221,22 +223,29 @@ pub fn command(
         },
         kernel: None,
         watched,
-        queue,
+        binding: queue.binding,
+        airborne: queue.airborne.clone(),
     };
     if let (Work::Kernel(kernel, size), None) = (&work, group) {
         flight.measured.first = kernel.first();
         flight.kernel = Some((kernel.clone(), *size));
     }
-    fly(flight, blocking, event, call)
+    fly(&queue, flight, blocking, event, call)
 }
 
-fn fly(mut flight: Flight, blocking: bool, event: *mut Handle, call: impl FnOnce(*mut Handle) -> i32) -> i32 {
+fn fly(
+    queue: &Queue,
+    mut flight: Flight,
+    blocking: bool,
+    event: *mut Handle,
+    call: impl FnOnce(*mut Handle) -> i32,
+) -> i32 {
     let mut own: Handle = std::ptr::null_mut();
     let place = if event.is_null() { &raw mut own } else { event };
     let code = call(place);
     if code != SUCCESS {
-        flight.queue.airborne.remove(&flight.watched);
-        flight.queue.binding.gate.never_flew(flight.estimate_ns);
+        flight.airborne.remove(&flight.watched);
+        flight.binding.gate.never_flew(flight.estimate_ns);
         return code;
     }
     if flight.measured.first {
@@ -251,7 +260,6 @@ fn fly(mut flight: Flight, blocking: bool, event: *mut Handle, call: impl FnOnce
     }
     flight.watched.event.store(ended as usize, Release);
     if blocking || ended.is_null() {
-        let queue = flight.queue.clone();
         flight.land();
         if queue.in_order {
             queue.settle();
@@ -284,11 +292,11 @@ unsafe extern "C" fn ended(_event: Handle, _status: i32, data: *mut c_void) {
 
 impl Flight {
     fn land(mut self) {
-        let gate = &self.queue.binding.gate;
+        let gate = &self.binding.gate;
         if !self.measured.grouped {
             self.measured.driver_ns = measured_ns(self.watched.event());
         }
-        self.queue.airborne.remove(&self.watched);
+        self.airborne.remove(&self.watched);
         let spent = gate.land(self.estimate_ns, self.measured);
         if let Some((kernel, size)) = self.kernel.as_ref().filter(|_| !self.measured.first) {
             kernel.learn(*size, spent, gate.surprises());
@@ -317,19 +325,20 @@ impl Queue {
     }
 
     /// What is open on the queue ends with a marker.
-    pub fn mark_end(self: &Arc<Self>) {
+    pub fn mark_end(&self) {
         if let Some(group) = self.batch.take() {
             self.end_by_marker(group);
         }
     }
 
-    fn end_by_marker(self: &Arc<Self>, group: Group) {
+    fn end_by_marker(&self, group: Group) {
         type Marker = unsafe extern "C" fn(Handle, u32, *const Handle, *mut Handle) -> i32;
         let mark: Marker = next!("clEnqueueMarkerWithWaitList");
         let flush: unsafe extern "C" fn(Handle) -> i32 = next!("clFlush");
         let flight = Flight {
             watched: self.airborne.add(true),
-            queue: self.clone(),
+            binding: self.binding,
+            airborne: self.airborne.clone(),
             estimate_ns: group.estimate_ns,
             kernel: None,
             measured: Measured {
@@ -338,8 +347,8 @@ impl Queue {
             },
         };
         let queue = self.handle;
-        fly(flight, false, std::ptr::null_mut(), |event| {
-            // SAFETY: a live queue: it is in the registry, or being released by our caller just now.
+        fly(self, flight, false, std::ptr::null_mut(), |event| {
+            // SAFETY: a live queue, held by ourselves.
             unsafe {
                 let code = mark(queue, 0, std::ptr::null(), event);
                 flush(queue);

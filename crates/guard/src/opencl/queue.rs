@@ -1,14 +1,21 @@
 //! Command queues: profiling is added for metering and hidden again, so the program sees what it asked for.
+//!
+//! The guard holds a reference of its own to each: its keeper, which is no thread of the program's, ends what is open on
+//! a queue at any time, and the program may let it go at that very moment. The program's references are counted here,
+//! since a driver's count is of others too: of the guard's, and with some drivers of events'.
 
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use super::abi::{
-    Handle, INVALID_DEVICE, INVALID_QUEUE_PROPERTIES, OUT_OF_RESOURCES, QUEUE_ON_DEVICE, QUEUE_OUT_OF_ORDER,
-    QUEUE_PROFILING, QUEUE_PROPERTIES, QUEUE_PROPERTIES_ARRAY, QUEUE_REFERENCE_COUNT, SUCCESS,
+    Handle, INVALID_COMMAND_QUEUE, INVALID_DEVICE, INVALID_QUEUE_PROPERTIES, OUT_OF_RESOURCES,
+    QUEUE_ON_DEVICE, QUEUE_OUT_OF_ORDER, QUEUE_PROFILING, QUEUE_PROPERTIES, QUEUE_PROPERTIES_ARRAY,
+    QUEUE_REFERENCE_COUNT, SUCCESS,
 };
 use super::batch::Batch;
-use super::bind::{Binding, GetInfo, binding, value_of};
+use super::bind::{Binding, GetInfo, binding};
 use super::command::{Airborne, airborne};
 use super::context::nothing;
 use super::layer::{Entry, Hook};
@@ -21,11 +28,13 @@ pub const HOOKS: &[Hook] = &[
         "clCreateCommandQueueWithProperties",
         create_queue_with_properties as Entry,
     ),
+    Hook("clRetainCommandQueue", retain_queue as Entry),
     Hook("clReleaseCommandQueue", release_queue as Entry),
     Hook("clGetCommandQueueInfo", get_queue_info as Entry),
     Hook("clFinish", finish as Entry),
 ];
 
+/// A queue of the program's. Whoever has this may use the handle: it lives until this is dropped.
 pub struct Queue {
     pub handle: Handle,
     pub binding: &'static Binding,
@@ -35,6 +44,8 @@ pub struct Queue {
     /// The properties the program asked for.
     asked: u64,
     asked_list: Vec<u64>,
+    /// The program's references.
+    held: AtomicU32,
 }
 
 // SAFETY: handles are names for the driver, which is thread-safe.
@@ -46,7 +57,25 @@ impl Queue {
     pub fn profiles(&self) -> bool {
         self.asked & QUEUE_PROFILING != 0
     }
+
+    /// One reference of the program's less; whether it was the last. None: there was none left.
+    fn let_go(&self) -> Option<bool> {
+        let before = self
+            .held
+            .fetch_update(AcqRel, Acquire, |held| held.checked_sub(1));
+        before.ok().map(|before| before == 1)
+    }
 }
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let release: Plain = next!("clReleaseCommandQueue");
+        // SAFETY: our own reference, given up once.
+        unsafe { release(self.handle) };
+    }
+}
+
+type Plain = unsafe extern "C" fn(Handle) -> i32;
 
 static QUEUES: Registry<Queue> = Registry::new();
 
@@ -58,7 +87,29 @@ pub fn queues() -> Vec<Arc<Queue>> {
     QUEUES.all()
 }
 
-fn remember(handle: Handle, binding: &'static Binding, asked: u64, asked_list: Vec<u64>) {
+/// Takes a new queue into the guard's keeping and passes it on; without a reference of the guard's there is none.
+///
+/// # Safety
+/// `handle` is a queue with one reference, or null; `code` is valid or null.
+unsafe fn remember(
+    handle: Handle,
+    binding: &'static Binding,
+    asked: u64,
+    asked_list: Vec<u64>,
+    code: *mut i32,
+) -> Handle {
+    if handle.is_null() {
+        return handle;
+    }
+    let retain: Plain = next!("clRetainCommandQueue");
+    let release: Plain = next!("clReleaseCommandQueue");
+    // SAFETY: as promised; what is not passed on is released.
+    unsafe {
+        if retain(handle) != SUCCESS {
+            release(handle);
+            return nothing(code, OUT_OF_RESOURCES);
+        }
+    }
     QUEUES.set(
         handle,
         Queue {
@@ -69,8 +120,10 @@ fn remember(handle: Handle, binding: &'static Binding, asked: u64, asked_list: V
             batch: Batch::default(),
             asked,
             asked_list,
+            held: AtomicU32::new(1),
         },
     );
+    handle
 }
 
 unsafe extern "C" fn create_queue(context: Handle, device: Handle, asked: u64, code: *mut i32) -> Handle {
@@ -82,11 +135,10 @@ unsafe extern "C" fn create_queue(context: Handle, device: Handle, asked: u64, c
             return unsafe { nothing(code, INVALID_DEVICE) };
         };
         // SAFETY: the caller's own arguments.
-        let queue = unsafe { next(context, device, asked | QUEUE_PROFILING, code) };
-        if !queue.is_null() {
-            remember(queue, binding, asked, Vec::new());
+        unsafe {
+            let queue = next(context, device, asked | QUEUE_PROFILING, code);
+            remember(queue, binding, asked, Vec::new(), code)
         }
-        queue
     })
 }
 
@@ -113,11 +165,10 @@ unsafe extern "C" fn create_queue_with_properties(
         }
         let given = with_profiling(&asked_list);
         // SAFETY: the caller's arguments with a list of our own.
-        let queue = unsafe { next(context, device, given.as_ptr(), code) };
-        if !queue.is_null() {
-            remember(queue, binding, asked, asked_list);
+        unsafe {
+            let queue = next(context, device, given.as_ptr(), code);
+            remember(queue, binding, asked, asked_list, code)
         }
-        queue
     })
 }
 
@@ -179,6 +230,7 @@ unsafe extern "C" fn get_queue_info(
                 .iter()
                 .flat_map(|word| word.to_ne_bytes())
                 .collect(),
+            (QUEUE_REFERENCE_COUNT, Some(queue)) => queue.held.load(Acquire).to_ne_bytes().to_vec(),
             // SAFETY: the caller's own arguments.
             _ => return unsafe { next(handle, param, size, value, size_ret) },
         };
@@ -201,14 +253,34 @@ unsafe extern "C" fn finish(handle: Handle) -> i32 {
     })
 }
 
+unsafe extern "C" fn retain_queue(handle: Handle) -> i32 {
+    guarded!(OUT_OF_RESOURCES, {
+        let next: Plain = next!("clRetainCommandQueue");
+        let Some(queue) = queue(handle) else {
+            return INVALID_COMMAND_QUEUE;
+        };
+        // SAFETY: a queue that lives.
+        let code = unsafe { next(handle) };
+        if code == SUCCESS {
+            queue.held.fetch_add(1, AcqRel);
+        }
+        code
+    })
+}
+
 unsafe extern "C" fn release_queue(handle: Handle) -> i32 {
     guarded!(OUT_OF_RESOURCES, {
-        let next: unsafe extern "C" fn(Handle) -> i32 = next!("clReleaseCommandQueue");
-        let last = value_of::<u32>(next!("clGetCommandQueueInfo"), handle, QUEUE_REFERENCE_COUNT) == Some(1);
-        if last && let Some(queue) = QUEUES.remove(handle) {
+        let next: Plain = next!("clReleaseCommandQueue");
+        let known = queue(handle);
+        let Some((queue, last)) = known.and_then(|queue| queue.let_go().map(|last| (queue, last))) else {
+            // Gone but for the guard perhaps, whose reference is not the program's to give up.
+            return INVALID_COMMAND_QUEUE;
+        };
+        if last {
+            QUEUES.remove(handle);
             queue.mark_end();
         }
-        // SAFETY: the caller's own argument.
+        // SAFETY: a queue that lives; the reference is the program's.
         unsafe { next(handle) }
     })
 }

@@ -15,6 +15,7 @@ mod deny;
 mod info;
 mod memory;
 mod program;
+mod queue;
 mod share;
 mod vendor;
 mod vulkan;

@@ -127,6 +127,8 @@ fn runs_its_part() {
         "cost" => super::cost::measure(),
         "deny" => super::deny::try_everything(),
         "user-event" => super::deny::wait_on_a_user_event(),
+        "queue-before-its-events" => super::queue::before_its_events(),
+        "queue-counted" => super::queue::counted(),
         "cuda-paths" => super::cuda::memory::paths(),
         "cuda-allocate" => super::cuda::limit::allocate(),
         "nvml" => super::cuda::nvml::look(),
