@@ -1,7 +1,6 @@
 //! Bill rows as FOCUS 1.2 has them (the FinOps Foundation's cost and usage table), as CSV, one row at a time.
 //!
-//! Columns are a table: what a later edition asks for is added to it. Columns of our own begin with `x_`. Absent:
-//! `InvoiceId`, which the edition's own rules ask to be both empty and not; it is `x_InvoiceId` here.
+//! Columns are a table: what a later edition asks for is added to it. Columns of our own begin with `x_`.
 
 use super::bill::{BillRow, What};
 use crate::money::{Currency, Micros};
@@ -52,6 +51,8 @@ pub const COLUMNS: &[Column] = &[
     ("ChargePeriodStart", |_, row, _| {
         moment(Time(ends(row).0.saturating_sub_unsigned(spans_ms(row))))
     }),
+    // Nobody commits to anything here; rules of other columns name it, and cannot be checked where it is absent.
+    ("CommitmentDiscountStatus", |_, _, _| String::new()),
     ("ConsumedQuantity", |_, row, amount| match category(row, amount) {
         USAGE => quantity(row),
         _ => String::new(),
@@ -62,6 +63,7 @@ pub const COLUMNS: &[Column] = &[
     }),
     ("ContractedCost", |_, _, amount| amount.to_string()),
     ("EffectiveCost", |_, _, amount| amount.to_string()),
+    ("InvoiceId", |frame, _, _| frame.invoice.clone()),
     ("InvoiceIssuerName", |frame, _, _| frame.seller.clone()),
     ("ListCost", |_, _, amount| amount.to_string()),
     ("PricingQuantity", |_, row, _| quantity(row)),
@@ -74,7 +76,6 @@ pub const COLUMNS: &[Column] = &[
     ("SubAccountId", |_, row, _| row.owner.to_string()),
     ("SubAccountName", |_, row, _| row.owner.to_string()),
     ("x_Event", |_, row, _| row.event.to_string()),
-    ("x_InvoiceId", |frame, _, _| frame.invoice.clone()),
     ("x_Job", |_, row, _| interval(row, |of| of.job.to_string())),
     ("x_GpuClass", |_, row, _| {
         interval(row, |of| of.class.as_deref().unwrap_or_default().to_owned())
