@@ -14,5 +14,6 @@ pub mod hold;
 pub mod invoice;
 pub mod price;
 pub mod rate;
+pub mod sheaf;
 pub mod sheet;
 pub mod tariff;

@@ -207,9 +207,10 @@ fn rows() -> Vec<(BillRow, Micros)> {
     }
     assert_eq!(rows.len(), 3);
     rows.into_iter()
-        .map(|placed| {
-            let amount = placed.row.seen(Eye::Tenant).expect("the tenant pays");
-            (placed.row, amount)
+        .flat_map(|placed| placed.rows)
+        .map(|row| {
+            let amount = row.seen(Eye::Tenant).expect("the tenant pays");
+            (row, amount)
         })
         .collect()
 }

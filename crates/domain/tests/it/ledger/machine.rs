@@ -13,6 +13,7 @@ use tenure_domain::ledger::adjust::AdjustmentKind;
 use tenure_domain::ledger::bill::{self, BillRow, Eye};
 use tenure_domain::ledger::book::Book;
 use tenure_domain::ledger::clause::{DayWindow, Tier};
+use tenure_domain::ledger::sheaf;
 use tenure_domain::money::Micros;
 use tenure_domain::tenancy::role::Role;
 use tenure_domain::tenancy::scope::ScopeId;
@@ -81,8 +82,12 @@ impl Machine {
         *self.done.entry(name).or_default() += 1;
         for event in events {
             let rows = bill::rows(&world.state, world.now, &event);
-            self.rows
-                .extend(rows.into_iter().map(|placed| (placed.path, placed.row)));
+            for placed in rows {
+                let each = sheaf::read(&sheaf::write(&placed.rows)).expect("as it was written");
+                assert_eq!(each, placed.rows);
+                self.rows
+                    .extend(each.into_iter().map(|row| (placed.path.clone(), row)));
+            }
             world.state.apply(world.now, &event);
             assert_eq!(world.state.accounts.sum(), 0, "postings sum to zero");
             match &event {
