@@ -4,6 +4,7 @@
 //! meaning gets a new variant. `tests/golden/events.jsonl` holds one of each and must stay readable.
 
 mod charge;
+mod packed;
 mod subject;
 
 use std::sync::Arc;
@@ -424,6 +425,7 @@ pub enum Event {
     /// Usage of a node's allocations, charged.
     UsageMetered {
         node: NodeId,
+        #[serde(with = "packed")]
         charges: Vec<Charge>,
     },
     /// The attempt ended by no fault of the job: back to the queue, hold and quota returned.

@@ -15,5 +15,6 @@ pub mod idle;
 pub mod invoice;
 pub mod price;
 pub mod rate;
+pub mod sheaf;
 pub mod sheet;
 pub mod tariff;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::event::{Charge, Event};
+use crate::ledger::hold::Hold;
 use crate::meter::Of;
 use crate::state::State;
 use crate::tenancy::alert::reached;
@@ -47,7 +48,7 @@ fn add(state: &State, charge: &Charge, added: &mut BTreeMap<(ScopeId, Of), Cost>
             .any(|budget| !budget.alerts_permille.is_empty())
     };
     for scope in state.tree.chain(ScopeId::User(job.owner)).filter(watched) {
-        let cost = admission.hold.seen_from(scope.id, charge.cost, resold);
+        let cost = Hold::seen_from(scope.id, charge.cost, resold);
         for of in admission.hold.counted_as() {
             let sum = added.entry((scope.id, of)).or_default();
             sum.money.0 += cost.money.0;

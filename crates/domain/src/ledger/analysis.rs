@@ -65,16 +65,16 @@ impl By {
             step.unwrap_or("").to_owned()
         };
         let interval = row.interval.as_ref();
-        let name = |name: Option<&Box<str>>| name.map_or_else(String::new, |name| name.to_string());
+        let name = |name: Option<&str>| name.unwrap_or_default().to_owned();
         let begin = |start: Time| start.rfc3339();
         match self {
             By::Tenant => step("ten_"),
             By::Subscriber => step("sub_"),
             By::User => step("usr_"),
-            By::Class => name(interval.and_then(|interval| interval.class.as_ref())),
-            By::Sku => name(interval.and_then(|interval| interval.sku.as_ref())),
+            By::Class => name(interval.and_then(|interval| interval.class.as_deref())),
+            By::Sku => name(interval.and_then(|interval| interval.sku.as_deref())),
             By::Kind => interval.map_or_else(|| row.what.as_str().into(), |of| of.kind.as_str().into()),
-            By::Workload => name(row.about().and_then(|about| about.workload.as_ref())),
+            By::Workload => name(row.about().and_then(|about| about.workload.as_deref())),
             By::Isolation => interval.map_or_else(String::new, |of| of.isolation.as_str().into()),
             By::Name => row.name.clone(),
             By::Job => interval.map_or_else(String::new, |of| of.job.to_string()),

@@ -1,7 +1,7 @@
 //! Bill rows: every change of what somebody owes, one row each, as history keeps them and invoices open down to them.
 //!
 //! A row is made from an event and the state it was decided on; it names its event, so that it can be found in the
-//! journal. It holds what the tenant pays and, where there is one, what the subscriber pays; who may see which is
+//! journal. Those of one owner and event lie together (`sheaf.rs`). It holds what the tenant pays and, where there is one, what the subscriber pays; who may see which is
 //! decided where rows are read (`seen`).
 
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::account::{AccountId, Posting};
 use super::adjust::AdjustmentKind;
 use crate::event::{Charge, Event};
-use crate::id::{AllocationId, BookingId, JobId, NodeId, TenantId};
+use crate::id::{AllocationId, BookingId, JobId, NodeId, TenantId, UserId};
 use crate::kind::Kind;
 use crate::market::lease::Lease;
 use crate::money::Micros;
@@ -87,9 +87,9 @@ pub struct Interval {
     pub from_ms: u64,
     pub to_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub class: Option<Box<str>>,
+    pub class: Option<Arc<str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sku: Option<Box<str>>,
+    pub sku: Option<Arc<str>>,
     pub kind: Kind,
     pub isolation: Isolation,
     /// How many devices it has a slice of.
@@ -138,22 +138,19 @@ impl Interval {
     }
 }
 
-/// A row with its place in history: whose it is, and under which id.
+/// Rows with their place in history: whose they are, and under which id. Several are intervals of one event (`sheaf.rs`).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placed {
     pub id: String,
-    /// The path of ids of its owner.
+    /// The path of ids of their owner.
     pub path: String,
-    pub row: BillRow,
+    pub rows: Vec<BillRow>,
 }
 
 /// The rows that come of an event, on the state before it.
 pub fn rows(state: &State, at: Time, event: &Event) -> Vec<Placed> {
     match event {
-        Event::UsageMetered { node, charges } => {
-            let rows = charges.iter().map(|charge| usage(state, at, *node, charge));
-            rows.collect()
-        }
+        Event::UsageMetered { node, charges } => metered(state, at, *node, charges),
         Event::BookingChanged { booking, charge, .. } => {
             let money = charge.as_ref().map_or(0, |posting| posting.amount.0);
             booked(state, at, booking.scope, booking.id, "changed", money)
@@ -207,7 +204,7 @@ pub fn rows(state: &State, at: Time, event: &Event) -> Vec<Placed> {
             vec![Placed {
                 id: adjustment.id.to_string(),
                 path: state.tree.path(adjustment.scope),
-                row: BillRow {
+                rows: vec![BillRow {
                     event: 0,
                     at,
                     what: match adjustment.kind {
@@ -225,7 +222,7 @@ pub fn rows(state: &State, at: Time, event: &Event) -> Vec<Placed> {
                     corrects_until: adjustment
                         .invoice
                         .and_then(|id| Some(state.invoices.get(id)?.draft.until)),
-                },
+                }],
             }]
         }
         _ => vec![],
@@ -240,7 +237,7 @@ fn booked(state: &State, at: Time, scope: ScopeId, id: BookingId, part: &str, mo
     vec![Placed {
         id: format!("{id}:{}:{part}", at.0),
         path: state.tree.path(scope),
-        row: BillRow {
+        rows: vec![BillRow {
             event: 0,
             at,
             what: What::Booking,
@@ -252,7 +249,7 @@ fn booked(state: &State, at: Time, scope: ScopeId, id: BookingId, part: &str, mo
             resold: None,
             fee: Micros::ZERO,
             corrects_until: None,
-        },
+        }],
     }]
 }
 
@@ -263,7 +260,7 @@ fn leased(state: &State, at: Time, lease: &Lease, part: &str, owner: ScopeId, mo
     vec![Placed {
         id: format!("{}:{part}", lease.id),
         path: state.tree.path(owner),
-        row: BillRow {
+        rows: vec![BillRow {
             event: 0,
             at,
             what: What::Lease,
@@ -275,15 +272,38 @@ fn leased(state: &State, at: Time, lease: &Lease, part: &str, owner: ScopeId, mo
             resold: None,
             fee: Micros::ZERO,
             corrects_until: None,
-        },
+        }],
     }]
 }
 
-fn usage(state: &State, at: Time, node: NodeId, charge: &Charge) -> Placed {
-    let job = &state.jobs[&charge.job];
+/// The intervals of each owner together.
+fn metered(state: &State, at: Time, node: NodeId, charges: &[Charge]) -> Vec<Placed> {
+    let mut placed: Vec<Placed> = Vec::new();
+    let mut of_owner: BTreeMap<UserId, usize> = BTreeMap::new();
+    for charge in charges {
+        let job = &state.jobs[&charge.job];
+        let place = *of_owner.entry(job.owner).or_insert_with(|| {
+            placed.push(Placed {
+                // Of the first of them, which is in no other event: with what is due at the end an interval may be empty, and
+                // stands beside the one before it. The moment goes first: rows are then kept in the order in which they
+                // come, and what is written lies together.
+                id: format!(
+                    "{:013}:{}:{:013}:{:013}",
+                    at.0, charge.allocation, charge.from_ms, charge.to_ms
+                ),
+                path: state.tree.path(ScopeId::User(job.owner)),
+                rows: Vec::new(),
+            });
+            placed.len() - 1
+        });
+        placed[place].rows.push(usage(state, at, node, job, charge));
+    }
+    placed
+}
+
+fn usage(state: &State, at: Time, node: NodeId, job: &Job, charge: &Charge) -> BillRow {
     let allocation = &state.fleet.allocations[&charge.allocation];
     let hold = job.admission.as_ref().map(|admission| &admission.hold);
-    let owner = ScopeId::User(job.owner);
     let slices = &allocation.slices;
     let share = slices.iter().map(|slice| u64::from(slice.compute_permille)).sum();
     let vram_mib = slices.iter().map(|slice| slice.vram_mib).sum();
@@ -293,7 +313,7 @@ fn usage(state: &State, at: Time, node: NodeId, charge: &Charge) -> Placed {
         node,
         from_ms: charge.from_ms,
         to_ms: charge.to_ms,
-        class: hold.and_then(|hold| hold.class.as_deref()).map(Into::into),
+        class: hold.and_then(|hold| hold.class.clone()),
         sku: job.spec.sku.as_deref().map(Into::into),
         kind: job.spec.kind,
         isolation: allocation.isolation,
@@ -307,27 +327,18 @@ fn usage(state: &State, at: Time, node: NodeId, charge: &Charge) -> Placed {
     };
     let resold = charge.resale.as_deref();
     let fee = resold.and_then(|resold| resold.fee.as_ref());
-    Placed {
-        // With what is due at the end an interval may be empty, and stands beside the one before it. The moment goes first:
-        // rows are then kept in the order in which they come, and what is written lies together.
-        id: format!(
-            "{:013}:{}:{:013}:{:013}",
-            at.0, charge.allocation, charge.from_ms, charge.to_ms
-        ),
-        path: state.tree.path(owner),
-        row: BillRow {
-            event: 0,
-            at,
-            what: What::Usage,
-            owner,
-            name: job.spec.name.clone(),
-            interval: Some(interval),
-            booking: None,
-            money: charge.cost.money,
-            resold: resold.map(|resold| resold.posting.amount),
-            fee: fee.map_or(Micros::ZERO, |fee| fee.amount),
-            corrects_until: None,
-        },
+    BillRow {
+        event: 0,
+        at,
+        what: What::Usage,
+        owner: ScopeId::User(job.owner),
+        name: job.spec.name.clone(),
+        interval: Some(interval),
+        booking: None,
+        money: charge.cost.money,
+        resold: resold.map(|resold| resold.posting.amount),
+        fee: fee.map_or(Micros::ZERO, |fee| fee.amount),
+        corrects_until: None,
     }
 }
 

@@ -65,6 +65,8 @@ pub const COLUMNS: &[Column] = &[
     ("ChargePeriodStart", |_, row, _| {
         moment(Time(ends(row).0.saturating_sub_unsigned(spans_ms(row))))
     }),
+    // Nobody commits to anything here; rules of other columns name it, and cannot be checked where it is absent.
+    ("CommitmentDiscountStatus", |_, _, _| String::new()),
     ("ConsumedQuantity", |_, row, amount| {
         usage(row, amount, || match &row.interval {
             Some(of) => decimal(of.gpu_ms, HOUR_MS),
@@ -79,6 +81,7 @@ pub const COLUMNS: &[Column] = &[
     }),
     ("ContractedCost", |_, _, amount| amount.to_string()),
     ("EffectiveCost", |_, _, amount| amount.to_string()),
+    ("InvoiceId", |frame, _, _| frame.invoice.clone()),
     ("InvoiceIssuerName", |frame, _, _| frame.seller.clone()),
     ("ListCost", |frame, row, amount| match listed(frame, row) {
         Some((price, ms)) => product(price, nano(ms, HOUR_MS)),
@@ -144,7 +147,6 @@ pub const COLUMNS: &[Column] = &[
         })
     }),
     ("x_Event", |_, row, _| row.event.to_string()),
-    ("x_InvoiceId", |frame, _, _| frame.invoice.clone()),
     ("x_Job", |_, row, _| interval(row, |of| of.job.to_string())),
     ("x_GpuClass", |_, row, _| {
         interval(row, |of| of.class.as_deref().unwrap_or_default().to_owned())

@@ -106,7 +106,7 @@ impl Hold {
 
     /// A cost as a scope counts it: a subscriber and those below in what they pay, a tenant and the platform in what
     /// the tenant pays.
-    pub fn seen_from(&self, scope: ScopeId, cost: Cost, resold: Option<Micros>) -> Cost {
+    pub fn seen_from(scope: ScopeId, cost: Cost, resold: Option<Micros>) -> Cost {
         match (scope, resold) {
             (ScopeId::Subscriber(_) | ScopeId::User(_), Some(money)) => Cost { money, ..cost },
             _ => cost,
@@ -128,7 +128,7 @@ impl Hold {
     /// What is set aside, as a scope counts it.
     pub fn left_at(&self, scope: ScopeId) -> Cost {
         let resold = self.resale.as_deref().map(|resale| resale.left);
-        self.seen_from(scope, self.left, resold)
+        Hold::seen_from(scope, self.left, resold)
     }
 
     pub fn counted_as(&self) -> Vec<Of> {

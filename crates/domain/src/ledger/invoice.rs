@@ -49,6 +49,41 @@ pub struct InvoiceLine {
     pub root: Option<Digest>,
 }
 
+impl InvoiceLine {
+    /// Of no rows yet.
+    pub fn of(key: LineKey) -> InvoiceLine {
+        InvoiceLine {
+            key,
+            rows: 0,
+            ran_ms: 0,
+            gpu_ms: 0,
+            busy_ms: 0,
+            frames: 0,
+            amount_micros: 0,
+            root: None,
+        }
+    }
+
+    pub fn add(&mut self, part: &Part<'_>) {
+        self.rows += 1;
+        self.amount_micros = self.amount_micros.saturating_add(part.amount.0);
+        self.ran_ms = self.ran_ms.saturating_add(part.ran_ms);
+        self.gpu_ms = self.gpu_ms.saturating_add(part.gpu_ms);
+        self.busy_ms = self.busy_ms.saturating_add(part.busy_ms);
+        self.frames = self.frames.saturating_add(part.frames);
+    }
+
+    /// Adds what others came to that are of the same line.
+    pub fn merge(&mut self, more: &InvoiceLine) {
+        self.rows += more.rows;
+        self.amount_micros = self.amount_micros.saturating_add(more.amount_micros);
+        self.ran_ms = self.ran_ms.saturating_add(more.ran_ms);
+        self.gpu_ms = self.gpu_ms.saturating_add(more.gpu_ms);
+        self.busy_ms = self.busy_ms.saturating_add(more.busy_ms);
+        self.frames = self.frames.saturating_add(more.frames);
+    }
+}
+
 /// What of a row goes into a line.
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
@@ -72,6 +107,13 @@ impl Part<'_> {
             sku: self.sku.map(Into::into),
             kind: self.kind,
         }
+    }
+
+    /// Whether it belongs to this line.
+    pub fn is_of(&self, key: &LineKey) -> bool {
+        (self.what, self.kind) == (key.what, key.kind)
+            && self.class == key.class.as_deref()
+            && self.sku == key.sku.as_deref()
     }
 }
 
@@ -110,23 +152,9 @@ impl Count {
         let key = part.key();
         let line = match self.lines.get_mut(&key) {
             Some(line) => line,
-            None => self.lines.entry(key.clone()).or_insert(InvoiceLine {
-                key,
-                rows: 0,
-                ran_ms: 0,
-                gpu_ms: 0,
-                busy_ms: 0,
-                frames: 0,
-                amount_micros: 0,
-                root: None,
-            }),
+            None => self.lines.entry(key.clone()).or_insert(InvoiceLine::of(key)),
         };
-        line.rows += 1;
-        line.amount_micros = line.amount_micros.saturating_add(part.amount.0);
-        line.ran_ms = line.ran_ms.saturating_add(part.ran_ms);
-        line.gpu_ms = line.gpu_ms.saturating_add(part.gpu_ms);
-        line.busy_ms = line.busy_ms.saturating_add(part.busy_ms);
-        line.frames = line.frames.saturating_add(part.frames);
+        line.add(part);
         self.rows += 1;
         self.total += i128::from(part.amount.0);
     }

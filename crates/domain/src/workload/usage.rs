@@ -35,7 +35,56 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// Where there are many, written as an array: busy, throttled, waited; launches, refusals, denials; peak memory; energy.
+pub(crate) type Packed = [u64; 8];
+
 impl Usage {
+    pub(crate) fn packed(&self) -> Packed {
+        let Usage {
+            busy_ms,
+            throttled_ms,
+            waited_ms,
+            launches,
+            refusals,
+            denials,
+            peak_vram_mib,
+            energy_mj,
+        } = *self;
+        [
+            busy_ms,
+            throttled_ms,
+            waited_ms,
+            launches,
+            refusals,
+            denials,
+            peak_vram_mib,
+            energy_mj,
+        ]
+    }
+
+    pub(crate) fn unpacked(packed: Packed) -> Usage {
+        let [
+            busy_ms,
+            throttled_ms,
+            waited_ms,
+            launches,
+            refusals,
+            denials,
+            peak_vram_mib,
+            energy_mj,
+        ] = packed;
+        Usage {
+            busy_ms,
+            throttled_ms,
+            waited_ms,
+            launches,
+            refusals,
+            denials,
+            peak_vram_mib,
+            energy_mj,
+        }
+    }
+
     /// What came on top of an earlier reading of the same allocation. A count that went back counts as nothing new;
     /// the peak is that of the whole so far.
     pub fn since(&self, before: &Usage) -> Usage {

@@ -448,7 +448,7 @@ pub fn bill_of(world: &mut World, by: UserId, wish: Wish) -> Vec<BillRow> {
     let rows = events
         .iter()
         .flat_map(|event| bill::rows(&before, world.now, event));
-    rows.map(|placed| placed.row).collect()
+    rows.flat_map(|placed| placed.rows).collect()
 }
 
 #[test]

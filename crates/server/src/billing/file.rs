@@ -13,7 +13,7 @@ use tenure_domain::money::Micros;
 use tenure_journal::JournalReader;
 use tokio::sync::mpsc;
 
-use super::count::Counted;
+use super::count::{Counted, Tally};
 use super::row::{Found, Rows, RowsError, Wanted, view};
 
 /// What the JSON form calls itself.
@@ -77,6 +77,27 @@ where
     pieces
 }
 
+/// A page of rows as the file has them, a line each.
+struct Written {
+    tally: Tally,
+    events: Vec<u64>,
+    text: String,
+}
+
+impl Written {
+    fn of(page: &[Found]) -> Written {
+        let (mut tally, mut text) = (Tally::default(), String::new());
+        for (number, found) in page.iter().enumerate() {
+            let (hash, row) = tally.add(&view(&found.row, found.amount));
+            text.push_str(if number == 0 { "\n" } else { ",\n" });
+            let _ = write!(text, "{{\"hash\":\"{hash}\",\"row\":{row}}}");
+        }
+        let mut events: Vec<u64> = page.iter().map(|found| found.row.event).collect();
+        events.dedup();
+        Written { tally, events, text }
+    }
+}
+
 /// The invoice with all that is needed to check it without a server.
 pub fn json(journal: &JournalReader, wanted: Wanted, head: FileHead) -> Pieces {
     let journal = journal.clone();
@@ -89,15 +110,14 @@ pub fn json(journal: &JournalReader, wanted: Wanted, head: FileHead) -> Pieces {
         out.text.push_str(&text(&head.proof));
         out.text.push_str(",\n\"rows\":[");
         let (mut counted, mut numbers) = (Counted::default(), Vec::new());
-        let mut rows = Rows::read(&journal, wanted, None);
-        while let Some(page) = rows.next().await? {
-            for found in page {
-                let row = view(&found.row, found.amount);
-                numbers.push(row.event);
-                out.text.push_str(if counted.rows() == 0 { "\n" } else { ",\n" });
-                let hash = counted.add(&row);
-                let _ = write!(out.text, "{{\"hash\":\"{hash}\",\"row\":{}}}", text(&row));
+        let mut pages = Rows::made(&journal, wanted, None, |page| Written::of(&page));
+        while let Some(page) = pages.next().await? {
+            if counted.rows() > 0 && !page.events.is_empty() {
+                out.text.push(',');
             }
+            counted.take(&page.tally);
+            numbers.extend(page.events);
+            out.text.push_str(&page.text);
             out.flush().await?;
         }
         as_issued(&head.invoice, &counted)?;
@@ -132,19 +152,25 @@ fn lines(
     wanted: Wanted,
     invoice: Invoice,
     header: String,
-    line: impl Fn(&Found, &BillRowView, &mut String) + Send + Sync + 'static,
+    line: impl Fn(&Found, &BillRowView, &mut String) + Clone + Send + 'static,
 ) -> Pieces {
     let journal = journal.clone();
+    let page = move |page: Vec<Found>| {
+        let (mut tally, mut text) = (Tally::default(), String::new());
+        for found in &page {
+            let row = view(&found.row, found.amount);
+            tally.add(&row);
+            line(found, &row, &mut text);
+        }
+        (tally, text)
+    };
     written(move |mut out| async move {
         out.text = header;
         let mut counted = Counted::default();
-        let mut rows = Rows::read(&journal, wanted, None);
-        while let Some(page) = rows.next().await? {
-            for found in page {
-                let row = view(&found.row, found.amount);
-                counted.add(&row);
-                line(&found, &row, &mut out.text);
-            }
+        let mut pages = Rows::made(&journal, wanted, None, page);
+        while let Some((tally, text)) = pages.next().await? {
+            counted.take(&tally);
+            out.text.push_str(&text);
             out.flush().await?;
         }
         as_issued(&invoice, &counted)?;

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use tenure_domain::ledger::bill::Placed;
+use tenure_domain::ledger::sheaf;
 use tenure_journal::{Batch, Entry, EventText, HistoryRow, Journal, JournalError, Sealed, Sealer};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
@@ -224,14 +225,15 @@ fn issued_row(first: u64, place: usize, issued: Issued) -> HistoryRow {
     }
 }
 
-/// A bill row with its event's number, as history keeps it.
+/// Bill rows with their event's number, as history keeps them: those of one event and owner together.
 fn bill_row(first: u64, place: usize, mut placed: Placed) -> HistoryRow {
-    placed.row.event = first + place as u64;
+    let event = first + place as u64;
+    placed.rows.iter_mut().for_each(|row| row.event = event);
     HistoryRow {
         kind: "bill".into(),
         id: placed.id,
         scope: placed.path,
-        at_ms: placed.row.at.0,
-        body: serde_json::to_string(&placed.row).expect("nouns of the domain encode"),
+        at_ms: placed.rows.first().map_or(0, |row| row.at.0),
+        body: sheaf::write(&placed.rows),
     }
 }

@@ -18,7 +18,7 @@ use tenure_domain::time::Period;
 use tenure_domain::{State as Platform, Time};
 
 use crate::auth::Caller;
-use crate::billing::row::view;
+use crate::billing::row::{NoPlace, Place, view};
 use crate::billing::{Rows, RowsError, Wanted};
 use crate::controller::now;
 use crate::http::Shared;
@@ -91,6 +91,7 @@ impl From<RowsError> for Fail {
         match error {
             RowsError::Journal(error) => error.into(),
             RowsError::Row(error) => Fail::internal(&error),
+            RowsError::Stopping => Fail::internal(&error),
         }
     }
 }
@@ -126,22 +127,21 @@ pub(super) async fn page(
     wanted: Wanted,
     filter: &Filter,
 ) -> Answer<Page<BillRowView>> {
-    let bad = || Fail::invalid("cursor", "the cursor is not one of this list");
     let after = turn.after.as_deref().map(|after| {
-        let (at, id) = after.split_once(' ').ok_or_else(bad)?;
-        Ok::<_, Fail>((at.parse().map_err(|_| bad())?, id.to_owned()))
+        let bad = |NoPlace| Fail::invalid("cursor", "the cursor is not one of this list");
+        after.parse::<Place>().map_err(bad)
     });
     let mut rows = Rows::read(shared.app.controller.reader(), wanted, after.transpose()?);
     let mut items = Vec::new();
-    let mut last = String::new();
+    let mut last: Option<Place> = None;
     while let Some(found) = rows.next().await? {
         for found in found.into_iter().filter(|found| filter.takes(&found.row)) {
             if items.len() == turn.limit {
-                let next = Some(turn.seal(&last));
+                let next = last.map(|last| turn.seal(&last.to_string()));
                 return Ok(Page { items, next });
             }
-            last = format!("{} {}", found.row.at.0, found.id);
             items.push(view(&found.row, found.amount));
+            last = Some(found.place);
         }
     }
     Ok(Page { items, next: None })

@@ -223,13 +223,17 @@ fn write(line: &Line, event: &Event) -> Bytes {
     format!("id: {}\nevent: {}\ndata: {json}\n\n", line.seq, event.kind()).into()
 }
 
-/// The event's fields, without digests of what authenticates.
+/// The event's fields by their names, without digests of what authenticates.
 pub(crate) fn data(event: &Event) -> serde_json::Value {
     let mut value = serde_json::to_value(event).unwrap_or_default();
     let mut fields = value
         .get_mut(event.kind())
         .map(serde_json::Value::take)
         .unwrap_or_default();
+    if let Event::UsageMetered { charges, .. } = event {
+        // The journal has them packed.
+        fields["charges"] = serde_json::to_value(charges).unwrap_or_default();
+    }
     let holder = match event {
         Event::KeyCreated { .. } => fields.get_mut("key"),
         Event::JoinTokenCreated { .. } => Some(&mut fields),

@@ -74,7 +74,11 @@ impl Money {
 
     /// A job of the subscriber's member on a whole GPU that runs.
     pub async fn job(&self, name: &str) -> (JobId, AllocationId) {
-        let spec = json!({ "name": name, "command": ["true"], "demand": { "gpus": 1 }, "run_time_s": 3600 });
+        self.job_of(name, json!({ "gpus": 1 })).await
+    }
+
+    pub async fn job_of(&self, name: &str, demand: Value) -> (JobId, AllocationId) {
+        let spec = json!({ "name": name, "command": ["true"], "demand": demand, "run_time_s": 3600 });
         self.starts(spec).await
     }
 
@@ -104,23 +108,35 @@ impl Money {
 
     /// The node says how long it ran so far, and that its device worked for half of that.
     pub async fn meter(&self, allocation: AllocationId, ran_ms: u64) {
+        self.meter_all(&[allocation], ran_ms).await;
+    }
+
+    /// The same of several in one report.
+    pub async fn meter_all(&self, allocations: &[AllocationId], ran_ms: u64) {
         let usage = Usage {
             busy_ms: ran_ms / 2,
             peak_vram_mib: 100,
             ..Usage::default()
         };
-        self.meter_as(allocation, ran_ms, usage).await;
+        self.meters(allocations, ran_ms, usage).await;
     }
 
     /// The node says how long it ran so far, and what its device did.
     pub async fn meter_as(&self, allocation: AllocationId, ran_ms: u64, usage: Usage) {
+        self.meters(&[allocation], ran_ms, usage).await;
+    }
+
+    async fn meters(&self, allocations: &[AllocationId], ran_ms: u64, usage: Usage) {
         let usage = Some(usage);
-        let ran = vec![Ran {
+        let ran = allocations.iter().map(|&allocation| Ran {
             allocation,
             ran_ms,
             usage,
-        }];
-        let wish = Wish::Meter { node: self.node, ran };
+        });
+        let wish = Wish::Meter {
+            node: self.node,
+            ran: ran.collect(),
+        };
         let by = Actor::Node(self.node);
         self.world.controller.submit(by, wish, None, None).await.unwrap();
     }

@@ -1,6 +1,6 @@
 //! `tenure-bench invoice`: a large invoice counted up from history, written out with its proofs, and checked again.
 //!
-//! Rows lie in a journal on SQLite as a platform writes them, fifty of a node's metering to an event.
+//! Rows lie in a journal on SQLite as a platform writes them: so many of a node's metering to an event, of one owner.
 
 use std::io::Write as _;
 use std::time::Instant;
@@ -13,6 +13,7 @@ use tenure_domain::Time;
 use tenure_domain::id::{AllocationId, InvoiceId, JobId, NodeId, TenantId, UserId};
 use tenure_domain::ledger::bill::{BillRow, Eye, Interval, What};
 use tenure_domain::ledger::invoice::Invoice;
+use tenure_domain::ledger::sheaf;
 use tenure_domain::money::{Currency, Micros};
 use tenure_domain::tenancy::scope::ScopeId;
 use tenure_domain::workload::spec::{Isolation, Kind};
@@ -25,8 +26,6 @@ use tenure_server::billing::{Counted, Wanted, count_up, file};
 
 use super::figure::figure;
 
-/// Intervals of a node's metering.
-const TOGETHER: u64 = 50;
 const EVENTS_A_BATCH: u64 = 40;
 const START_MS: i64 = 1_760_000_000_000;
 const TENANT: TenantId = TenantId(7 << 22);
@@ -72,8 +71,8 @@ fn row(number: u64, event: u64) -> BillRow {
     }
 }
 
-async fn fill(journal: &mut Journal, rows: u64) -> anyhow::Result<()> {
-    let events = rows.div_ceil(TOGETHER);
+async fn fill(journal: &mut Journal, rows: u64, together: u64) -> anyhow::Result<()> {
+    let events = rows.div_ceil(together);
     let path = format!("{TENANT}/{}", ScopeId::User(UserId(9 << 22)));
     let mut next = 1;
     while next <= events {
@@ -86,16 +85,15 @@ async fn fill(journal: &mut Journal, rows: u64) -> anyhow::Result<()> {
                 request: None,
                 event: EventText::encode(&json!({ "UsageMetered": { "node": "n", "charges": [] } }))?,
             });
-            for number in (event - 1) * TOGETHER..(event * TOGETHER).min(rows) {
-                let row = row(number, event);
-                batch.history.push(HistoryRow {
-                    kind: "bill".into(),
-                    id: format!("{number:012}"),
-                    scope: path.clone(),
-                    at_ms: row.at.0,
-                    body: serde_json::to_string(&row)?,
-                });
-            }
+            let of_event = (event - 1) * together..(event * together).min(rows);
+            let each: Vec<BillRow> = of_event.clone().map(|number| row(number, event)).collect();
+            batch.history.push(HistoryRow {
+                kind: "bill".into(),
+                id: format!("{:012}", of_event.start),
+                scope: path.clone(),
+                at_ms: START_MS + event as i64,
+                body: sheaf::write(&each),
+            });
         }
         journal.append(batch).await?;
         next = last + 1;
@@ -154,11 +152,11 @@ async fn issue(
     })
 }
 
-pub async fn run(rows: u64) -> anyhow::Result<()> {
+pub async fn run(rows: u64, together: u64) -> anyhow::Result<()> {
     let dir = tempfile::tempdir()?;
     let location = Location::Sqlite(dir.path().to_owned());
     let mut journal = Journal::open_leader(&location, "bench", Options::default()).await?;
-    fill(&mut journal, rows).await?;
+    fill(&mut journal, rows, together).await?;
     let reader = JournalReader::clone(&journal);
     let span = Time(0)..Time(START_MS + i64::MAX / 4);
     let wanted = Wanted {
@@ -166,7 +164,7 @@ pub async fn run(rows: u64) -> anyhow::Result<()> {
         span: span.clone(),
         eye: Eye::Tenant,
     };
-    let how = format!("{rows} intervals of {} events on SQLite", rows.div_ceil(TOGETHER));
+    let how = format!("{rows} intervals of {} events on SQLite", rows.div_ceil(together));
     let begun = Instant::now();
     let counted = count_up(&reader, wanted.clone()).await?;
     let took = begun.elapsed();

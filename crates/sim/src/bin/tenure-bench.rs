@@ -70,6 +70,9 @@ enum Bench {
     Invoice {
         #[arg(long, default_value_t = 1_000_000)]
         rows: u64,
+        /// How many of them are of one event.
+        #[arg(long, default_value_t = 50)]
+        together: u64,
     },
     /// All of them but `service`, which takes traces.
     All,
@@ -128,8 +131,8 @@ fn main() -> anyhow::Result<()> {
         booking::run(args.short);
     }
     match &bench {
-        Bench::Invoice { rows } => runtime.block_on(invoice::run(*rows))?,
-        Bench::All => runtime.block_on(invoice::run(if args.short { 10_000 } else { 1_000_000 }))?,
+        Bench::Invoice { rows, together } => runtime.block_on(invoice::run(*rows, (*together).max(1)))?,
+        Bench::All => runtime.block_on(invoice::run(if args.short { 10_000 } else { 1_000_000 }, 50))?,
         _ => {}
     }
     if all || matches!(bench, Bench::Ledger) {

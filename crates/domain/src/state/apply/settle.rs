@@ -2,6 +2,7 @@
 
 use crate::event::Charge;
 use crate::id::JobId;
+use crate::ledger::hold::Hold;
 use crate::schedule::relieve::is_crowded;
 use crate::state::State;
 use crate::tenancy::budget::Cost;
@@ -72,8 +73,7 @@ impl State {
         }
         self.accounts.release(hold.account, charge.cost.money);
         self.accounts.sweep(hold.account, charge.swept);
-        let (hold, owner) = (hold.clone(), job.owner);
-        let ofs = hold.counted_as();
+        let (ofs, owner) = (hold.counted_as(), job.owner);
         if let Some(resold) = charge.resale.as_deref() {
             self.accounts.post(&resold.posting);
             self.accounts.sweep(resold.posting.from, resold.swept);
@@ -84,7 +84,7 @@ impl State {
         }
         let half_life_ms = self.half_life_ms();
         self.tree.for_chain(ScopeId::User(owner), |scope| {
-            let cost = hold.seen_from(scope.id, charge.cost, resold);
+            let cost = Hold::seen_from(scope.id, charge.cost, resold);
             scope.spending.settle(&ofs, at, cost);
             scope.lately.add(charge.cost.gpu_ms, half_life_ms, at);
         });

@@ -42,7 +42,10 @@ impl House {
         let of = events
             .iter()
             .flat_map(|event| bill::rows(&before, self.world.now, event));
-        rows.extend(of.map(|placed| (placed.path, placed.row)));
+        for placed in of {
+            let path = &placed.path;
+            rows.extend(placed.rows.into_iter().map(|row| (path.clone(), row)));
+        }
     }
 }
 

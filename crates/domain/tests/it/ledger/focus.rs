@@ -261,8 +261,10 @@ impl Told {
         for event in events {
             for placed in bill::rows(before, self.street.world.now, event) {
                 if placed.path == path || placed.path.starts_with(&below) {
-                    let amount = placed.row.seen(Eye::Tenant).expect("the tenant pays");
-                    self.rows.push((placed.row, amount));
+                    for row in placed.rows {
+                        let amount = row.seen(Eye::Tenant).expect("the tenant pays");
+                        self.rows.push((row, amount));
+                    }
                 }
             }
         }

@@ -16,6 +16,7 @@ use tenure_domain::ledger::adjust::AdjustmentKind;
 use tenure_domain::ledger::bill::{self, BillRow, Eye};
 use tenure_domain::ledger::book::Book;
 use tenure_domain::ledger::clause::{DayWindow, Tier};
+use tenure_domain::ledger::sheaf;
 use tenure_domain::money::Micros;
 use tenure_domain::tenancy::role::Role;
 use tenure_domain::tenancy::scope::ScopeId;
@@ -96,13 +97,16 @@ impl Machine {
         *self.done.entry(name).or_default() += 1;
         for event in events {
             let rows = bill::rows(&self.house.world.state, self.house.world.now, &event);
-            for placed in &rows {
-                self.limits.row(&self.house, &placed.path, &placed.row);
+            for placed in rows {
+                let each = sheaf::read(&sheaf::write(&placed.rows)).expect("as it was written");
+                assert_eq!(each, placed.rows);
+                for row in each {
+                    self.limits.row(&self.house, &placed.path, &row);
+                    self.rows.push((placed.path.clone(), row));
+                }
             }
             self.limits.event(&self.house, &event);
             let world = &mut self.house.world;
-            self.rows
-                .extend(rows.into_iter().map(|placed| (placed.path, placed.row)));
             world.state.apply(world.now, &event);
             assert_eq!(world.state.accounts.sum(), 0, "postings sum to zero");
             match &event {

@@ -455,12 +455,14 @@ fn a_lease_is_on_the_bills_of_both_sides_as_the_ledger_has_it() {
         let path = tenant.to_string();
         let own = rows.iter().filter(|placed| placed.path.starts_with(&path));
         let owed: i64 = own
-            .filter_map(|placed| placed.row.seen(Eye::Tenant))
+            .flat_map(|placed| &placed.rows)
+            .filter_map(|row| row.seen(Eye::Tenant))
             .map(|of| of.0)
             .sum();
         assert_eq!(owed, -street.of(tenant));
         assert_ne!(owed, 0);
     }
-    assert!(rows.iter().all(|placed| placed.row.what == What::Lease));
+    let mut each = rows.iter().flat_map(|placed| &placed.rows);
+    assert!(each.all(|row| row.what == What::Lease));
     assert_eq!(rows.len(), 3, "paid, what came back, what was earned");
 }

@@ -47,7 +47,7 @@ impl Sort {
                     money: hold.hourly,
                     ..Cost::default()
                 };
-                Some(self.of(hold.seen_from(scope, hourly, resold)))
+                Some(self.of(Hold::seen_from(scope, hourly, resold)))
             }
             // GPU-milliseconds a second are thousandths of a GPU.
             Sort::GpuTime => Some(hold.gpu_milli.saturating_mul(3600)),
