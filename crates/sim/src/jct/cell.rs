@@ -191,7 +191,11 @@ impl Replay<'_> {
             },
             ..self.plain.clone()
         });
-        let wish = Wish::Submit { owner, spec };
+        let wish = Wish::Submit {
+            owner,
+            spec,
+            trace: None,
+        };
         let events = self.cell.ask(Actor::user(owner), wish).expect("the job is taken");
         let job = events.iter().find_map(|event| match event {
             Event::JobSubmitted { job, .. } => Some(*job),

@@ -75,7 +75,14 @@ impl Decided {
             ..self.plain.clone()
         });
         // What no node could ever hold is refused at once.
-        let Ok(events) = self.cell.ask(by.clone(), Wish::Submit { owner, spec }) else {
+        let Ok(events) = self.cell.ask(
+            by.clone(),
+            Wish::Submit {
+                owner,
+                spec,
+                trace: None,
+            },
+        ) else {
             return false;
         };
         if events
