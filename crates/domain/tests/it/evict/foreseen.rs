@@ -309,8 +309,10 @@ fn one_that_somebody_paused_goes_on_when_somebody_asks() {
 #[test]
 fn behind_a_suspension_or_on_a_node_out_of_service_nobody_can_say() {
     let (mut story, acme, ada) = setting(&["alpha"], &GUARDED);
-    run(&mut story, ada, spec("runs", whole(2), 3600));
-    let waits = story.submit(ada, spec("waits", whole(2), 600)).expect("taken");
+    let l40s = gpu("l40s-0", "L40S", 48_000, &GUARDED);
+    let other = story.world.node("beta", inventory(16_000, 64_000, vec![l40s]));
+    run(&mut story, ada, spec("runs", a10(2), 3600));
+    let waits = story.submit(ada, spec("waits", a10(2), 600)).expect("taken");
     story
         .world
         .root(Wish::Suspend { scope: acme })
@@ -320,9 +322,20 @@ fn behind_a_suspension_or_on_a_node_out_of_service_nobody_can_say() {
         Unforeseen::UntilAsked
     );
     story.world.root(Wish::Resume { scope: acme }).expect("resumed");
-    let node = story.world.state.fleet.nodes().next().expect("a node").id;
-    story.world.root(Wish::CordonNode { node }).expect("cordoned");
+    starts(&story, waits, "no_capacity");
+    let mut nodes = story.world.state.fleet.nodes().map(|node| node.id);
+    let alpha = nodes.find(|node| *node != other).expect("a node");
+    drop(nodes);
+    story
+        .world
+        .root(Wish::CordonNode { node: alpha })
+        .expect("cordoned");
     assert_eq!(unforeseen(&story, waits, "no_capacity"), Unforeseen::UntilNodes);
+    story
+        .world
+        .root(Wish::CordonNode { node: other })
+        .expect("cordoned");
+    assert_eq!(unforeseen(&story, waits, "no_nodes"), Unforeseen::UntilNodes);
 }
 
 #[test]
