@@ -36,6 +36,9 @@ const TEXT_BYTES_MAX: usize = 200;
 /// Why an agent that is not root offers no parts.
 pub const PARTS_BY_ROOT: &str = "only root makes parts of devices";
 
+/// Why an agent whose jobs share the host's files offers no guarded slices of what has files of its own.
+pub const NO_TREES: &str = "jobs have no file trees of their own here, so they reach drivers past the guard";
+
 /// A device, and how programs on this node find it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
@@ -74,6 +77,13 @@ impl Device {
     /// Where it is on the PCI bus.
     pub fn slot(&self) -> Option<String> {
         self.pci().map(|pci| pci.to_string())
+    }
+
+    /// Whether nothing but the guard, in the job's own process, keeps its guarded slices apart. A processor that serves as a
+    /// device has no file that a job would have to be given: what passes the guard there computes with what is the job's.
+    pub fn rests_on_the_guard(&self) -> bool {
+        let one_tenant = self.hardware().is_some_and(|hardware| hardware.one_tenant);
+        self.opencl.is_some() && !self.files.is_empty() && !one_tenant
     }
 
     /// As notes call it.
@@ -116,6 +126,23 @@ impl Found {
             device.facts.isolation.remove(&Isolation::Fenced);
         }
         self.notes.push(format!("guarded and fenced: none; {why}"));
+    }
+
+    /// Likewise where a job has no tree of its own, in which the guard stands in drivers' places.
+    pub fn without_trees(&mut self) {
+        let mut lost = false;
+        for device in self
+            .devices
+            .iter_mut()
+            .filter(|device| device.rests_on_the_guard())
+        {
+            lost |= device.facts.isolation.remove(&Isolation::Guarded).is_some();
+        }
+        if lost {
+            self.notes.push(format!(
+                "guarded: none of devices with files of their own; {NO_TREES}"
+            ));
+        }
     }
 
     /// Likewise without what workers are made with.
@@ -245,5 +272,41 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> i32 {
             println!("{why}");
             1
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::tests::Bench;
+
+    #[test]
+    fn without_trees_of_their_own_jobs_share_only_processors() {
+        let mut found = Bench::new().found.clone();
+        found.devices[0].facts.isolation = [Isolation::Guarded, Isolation::Exclusive]
+            .map(|level| (level, String::new()))
+            .into();
+        let (before, mut card) = (found.clone(), found.devices[0].clone());
+        found.without_trees();
+        assert_eq!(found, before, "nothing to say where nothing is lost");
+        card.facts.uuid = "GPU-1".into();
+        card.files = vec!["/dev/nvidia0".into()];
+        found.devices.push(card);
+        found.without_trees();
+        let levels = |at: usize| {
+            found.devices[at]
+                .facts
+                .isolation
+                .keys()
+                .copied()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(levels(0), [Isolation::Guarded, Isolation::Exclusive]);
+        assert_eq!(levels(1), [Isolation::Exclusive]);
+        assert!(
+            found.notes[0].contains("guarded: none of devices with files"),
+            "{:?}",
+            found.notes
+        );
     }
 }

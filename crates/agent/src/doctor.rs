@@ -16,6 +16,9 @@ pub fn main() -> i32 {
     if let Err(why) = guard::beside_this_program() {
         found.without_guard(&why);
     }
+    if !isolation.namespaces.own {
+        found.without_trees();
+    }
     let no_workers = Broker::beside_this_program()
         .err()
         .or_else(|| isolation.no_workers());

@@ -6,6 +6,7 @@ mod descriptor;
 mod device_filter;
 mod landlock;
 mod loop_device;
+mod mapped;
 mod mount;
 mod notify;
 
@@ -17,6 +18,7 @@ pub use descriptor::{awaited, other_end, receive_fds, send_fds};
 pub use device_filter::{DeviceRule, filter_devices};
 pub use landlock::{Access, Ruleset, landlock_version};
 pub use loop_device::{LoopDevice, place_mount, resize_ext4};
+pub use mapped::{mapped_as, mapped_file};
 pub use mount::{mount_overlay, restrict_mount};
 pub use notify::{deny_call, filter_calls_heard, hear_call};
 

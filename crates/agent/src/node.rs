@@ -231,7 +231,12 @@ impl Node {
             )?,
             steps: Steps::default(),
             telemetry: Telemetry::open(dir.root()),
-            watchdog: Watchdog::new(Setting::from_environment().root, config.context_bytes, guard),
+            watchdog: Watchdog::new(
+                Setting::from_environment().root,
+                config.context_bytes,
+                guard,
+                Front::drivers(&config.fronts),
+            ),
             ending: Mutex::default(),
             checkpoint: Checkpoint::of(&Setting::from_environment()),
             moving: Mutex::default(),
@@ -340,7 +345,7 @@ impl Node {
             self.end_over_limit(id, note);
         }
         self.inspect();
-        for (id, note) in self.watchdog.past_the_guard(&given, self) {
+        for (id, note) in self.watchdog.past_the_guard(&found, &given, self) {
             self.end_over_limit(id, note);
         }
     }
@@ -352,15 +357,19 @@ impl Node {
         }
     }
 
-    /// Who alone could have written on the page that an allocation's slice is on: those behind a worker cannot, and of
-    /// several nobody can tell which it was.
+    /// Who alone could have written on the page that an allocation's slice is on. Of several nobody can tell which it was.
+    /// Those behind a worker cannot, unless the device is the worker's own processor: there their kernels are code in it,
+    /// and the page is mapped beside them.
     fn only_writer_beside(&self, id: AllocationId) -> Option<AllocationId> {
-        let given = self.shares.given();
+        let (found, given) = (self.found(), self.shares.given());
         let its = given.iter().find(|slice| slice.allocation == id)?;
+        let apart = found
+            .device(&its.uuid)
+            .is_some_and(|device| !device.files.is_empty());
         let on_it = given.iter().filter(|slice| slice.uuid == its.uuid);
         let mut writers = on_it
             .map(|slice| slice.allocation)
-            .filter(|&id| self.lives(id) && self.worker_cgroup(id).is_none());
+            .filter(|&id| self.lives(id) && !(apart && self.worker_cgroup(id).is_some()));
         writers.next().filter(|_| writers.next().is_none())
     }
 

@@ -199,6 +199,9 @@ async fn look_around(
     if node.config().guard.is_none() {
         found.without_guard("there is no guard library to rely on");
     }
+    if !node.isolation.namespaces.own {
+        found.without_trees();
+    }
     if let Some(why) = node.no_workers() {
         found.without_broker(&why);
     }

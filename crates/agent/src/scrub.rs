@@ -30,8 +30,9 @@ pub use receipts::Receipts;
 
 /// A processor's memory comes zeroed from the kernel to every process, so of it only so much is overwritten.
 const PROCESSOR_BYTES: u64 = 16 << 20;
-/// Of what a slice gets, the part that a driver may keep to itself.
+/// Of what a slice gets, the part that a driver may keep to itself, and the most that may be.
 const KEPT_BY_DRIVER: u64 = 8;
+const KEPT_BY_DRIVER_MAX: u64 = 1 << 30;
 const PATIENCE: Duration = Duration::from_secs(60);
 const PATIENCE_PER_GIB: Duration = Duration::from_secs(2);
 
@@ -63,8 +64,28 @@ impl Taker {
 #[derive(Debug, Default, Deserialize)]
 struct Done {
     bytes: u64,
+    /// As much as the device was asked for.
+    #[serde(default)]
+    asked: u64,
     local_bytes: u64,
     compute_units: u32,
+}
+
+impl Done {
+    /// What nobody overwrote of all that was free. Of a processor no more is asked for than would show a fault.
+    fn missed(&self) -> u64 {
+        self.asked.saturating_sub(self.bytes)
+    }
+}
+
+/// What has to be overwritten: nearly all of the slice, and where nobody else is on the device most of all there is, for
+/// nobody says which of it the slice will have.
+fn least(slice_bytes: u64, free: u64, device_bytes: u64) -> u64 {
+    let of_slice = slice_bytes - (slice_bytes / KEPT_BY_DRIVER).min(KEPT_BY_DRIVER_MAX);
+    match free >= device_bytes {
+        true => of_slice.max(free - free / KEPT_BY_DRIVER),
+        false => of_slice,
+    }
 }
 
 pub struct Scrubs {
@@ -158,6 +179,7 @@ impl Scrubs {
                 bytes: done.bytes,
                 local_bytes: done.local_bytes,
                 compute_units: done.compute_units,
+                missed_bytes: done.missed(),
                 fault: fault.clone(),
                 key: Digest([0; 32]),
                 public_key: String::new(),
@@ -214,7 +236,10 @@ impl Scrubs {
             .as_ref()
             .ok_or("no OpenCL driver serves it, and nothing else here can scrub it")?;
         let index = name.index.to_string();
-        let (bytes_of, least) = (bytes.to_string(), (slice - slice / KEPT_BY_DRIVER).to_string());
+        let (bytes_of, least) = (
+            bytes.to_string(),
+            least(slice, bytes, device.facts.vram_mib << 20).to_string(),
+        );
         let processor = PROCESSOR_BYTES.to_string();
         let command = chore::command(
             program,
@@ -299,6 +324,24 @@ fn room(device: &Device, given: &[Given], slice: &DeviceSlice, but: AllocationId
 mod tests {
     use super::*;
     use crate::share::tests::Bench;
+
+    #[test]
+    fn a_driver_keeps_little_and_it_is_said() {
+        let (mib, gib) = (1u64 << 20, 1u64 << 30);
+        let beside_others = |slice| least(slice, slice, 80 * gib);
+        assert_eq!(beside_others(64 * mib), 56 * mib);
+        assert_eq!(beside_others(8 * gib), 7 * gib);
+        assert_eq!(beside_others(72 * gib), 71 * gib, "and not nine more");
+        assert_eq!(least(80 * gib, 80 * gib, 80 * gib), 79 * gib);
+        // Of a small slice on an empty device: it may lie anywhere.
+        assert_eq!(least(gib, 80 * gib, 80 * gib), 70 * gib);
+        let missed = |asked, bytes| {
+            let said = format!(r#"{{"bytes":{bytes},"asked":{asked},"local_bytes":1,"compute_units":1}}"#);
+            serde_json::from_str::<Done>(&said).unwrap().missed()
+        };
+        assert_eq!(missed(10 * gib, 9 * gib), gib);
+        assert_eq!(missed(16 * mib, 16 * mib), 0);
+    }
 
     #[test]
     fn what_is_scrubbed_is_no_residents_word() {

@@ -6,13 +6,14 @@
 //! job's own, which the kernel limits. Deliberately absent: compute, which no driver tells by process soon enough.
 
 mod fdinfo;
+mod known;
 mod pace;
 mod past;
 mod round;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tenure_domain::id::AllocationId;
@@ -50,6 +51,10 @@ pub struct Watchdog {
     context_bytes: u64,
     /// How a process is known that has the guard.
     guard: Option<Mapping>,
+    /// Drivers' libraries that lie where none is looked for.
+    libraries: Vec<PathBuf>,
+    /// What this host's drivers were last known by.
+    drivers: Mutex<Option<(Instant, Arc<known::Drivers>)>>,
     suspects: Mutex<BTreeMap<(AllocationId, String), Suspect>>,
     /// What the kernel's drivers said of each process.
     told: Mutex<BTreeMap<(AllocationId, String), Round<u64>>>,
@@ -63,11 +68,18 @@ struct Suspect {
 }
 
 impl Watchdog {
-    pub fn new(root: PathBuf, context_bytes: u64, guard: Option<Mapping>) -> Watchdog {
+    pub fn new(
+        root: PathBuf,
+        context_bytes: u64,
+        guard: Option<Mapping>,
+        libraries: Vec<PathBuf>,
+    ) -> Watchdog {
         Watchdog {
             root,
             context_bytes,
             guard,
+            libraries,
+            drivers: Mutex::default(),
             suspects: Mutex::default(),
             told: Mutex::default(),
             past: Mutex::default(),

@@ -182,6 +182,7 @@ mod tests {
             bytes: 1 << 30,
             local_bytes: 65536,
             compute_units: 4,
+            missed_bytes: 0,
             fault: None,
             key: Digest([0; 32]),
             public_key: String::new(),
@@ -196,7 +197,7 @@ mod tests {
     fn nothing_of_a_receipt_can_be_changed() {
         let (signed, forged) = (receipt(), receipt());
         assert_eq!(check_receipt(&signed), Ok(()));
-        let changes: [fn(&mut Receipt, &Receipt); 14] = [
+        let changes: [fn(&mut Receipt, &Receipt); 15] = [
             |receipt, _| receipt.number = 2,
             |receipt, _| receipt.device.push('0'),
             |receipt, _| receipt.from = Default::default(),
@@ -207,6 +208,7 @@ mod tests {
             |receipt, _| receipt.bytes += 1,
             |receipt, _| receipt.local_bytes = 0,
             |receipt, _| receipt.compute_units += 1,
+            |receipt, _| receipt.missed_bytes = 1,
             |receipt, _| receipt.fault = Some("stuck".into()),
             |receipt, forged| receipt.signature = forged.signature.clone(),
             |receipt, forged| receipt.public_key = forged.public_key.clone(),

@@ -74,10 +74,13 @@ fn scrub_one(mut arguments: impl Iterator<Item = String>) -> Result<(), String> 
     }
     let Scrubbed {
         bytes,
+        asked,
         local_bytes,
         compute_units,
     } = scrub::scrub(&wanted)?;
-    println!(r#"{{"bytes":{bytes},"local_bytes":{local_bytes},"compute_units":{compute_units}}}"#);
+    println!(
+        r#"{{"bytes":{bytes},"asked":{asked},"local_bytes":{local_bytes},"compute_units":{compute_units}}}"#
+    );
     Ok(())
 }
 

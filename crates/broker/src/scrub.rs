@@ -32,6 +32,8 @@ pub struct Wanted {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scrubbed {
     pub bytes: u64,
+    /// As much as the device was asked for.
+    pub asked: u64,
     /// Local memory of one compute unit.
     pub local_bytes: u64,
     pub compute_units: u32,
@@ -73,6 +75,7 @@ fn scrub_device(device: Handle, bytes: u64, least: u64, seed: u32) -> Result<Scr
     device::done(unsafe { (cl().finish)(context.queue) }, "finish")?;
     Ok(Scrubbed {
         bytes: taken,
+        asked: bytes,
         local_bytes,
         compute_units,
     })

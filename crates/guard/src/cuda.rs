@@ -12,12 +12,14 @@ mod array;
 mod bind;
 mod charge;
 mod context;
+mod copy;
 mod denied;
 mod external;
 mod flight;
 mod info;
 mod launch;
 mod linear;
+mod module;
 mod ordered;
 mod pool;
 mod vmm;
@@ -66,10 +68,12 @@ fn hooked() -> impl Iterator<Item = &'static Hook> {
         array::HOOKS,
         bind::HOOKS,
         context::HOOKS,
+        copy::HOOKS,
         external::HOOKS,
         info::HOOKS,
         launch::HOOKS,
         linear::HOOKS,
+        module::HOOKS,
         ordered::HOOKS,
         pool::HOOKS,
         vmm::HOOKS,

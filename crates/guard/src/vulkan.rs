@@ -15,6 +15,7 @@ mod instance;
 mod memory;
 mod physical;
 mod queue;
+mod shader;
 mod submit;
 mod zero;
 
@@ -33,7 +34,7 @@ fn of_instances() -> impl Iterator<Item = &'static Hook> {
 
 /// Functions of devices and queues.
 fn of_devices() -> impl Iterator<Item = &'static Hook> {
-    [device::HOOKS, allocate::HOOKS, submit::HOOKS]
+    [device::HOOKS, allocate::HOOKS, shader::HOOKS, submit::HOOKS]
         .into_iter()
         .flatten()
 }

@@ -1,6 +1,9 @@
 //! Asking a driver from outside: a child process loads it, and is given up when it takes too long.
 
+use std::fs::DirBuilder;
 use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -67,13 +70,43 @@ pub fn ask(way: Way, setting: &Setting, host_id: &str) -> io::Result<Answer> {
     )?)?)
 }
 
+/// A directory of the child's own, for as long as it is asked: drivers that keep what they compiled serve nobody whose home
+/// cannot be written, and say nothing of it.
+struct Home(Option<PathBuf>);
+
+impl Home {
+    fn new() -> Home {
+        let mut random = [0; 8];
+        let made = getrandom::fill(&mut random).ok().and_then(|()| {
+            let name = format!("tenure-home-{:016x}", u64::from_ne_bytes(random));
+            let dir = std::env::temp_dir().join(name);
+            DirBuilder::new().mode(0o700).create(&dir).ok().map(|()| dir)
+        });
+        Home(made)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.as_deref().unwrap_or(Path::new("/nonexistent"))
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        if let Some(dir) = &self.0 {
+            // What a child still writes that was given up is the host's to sweep.
+            let _ = std::fs::remove_dir_all(dir);
+        }
+    }
+}
+
 /// What a child of this program says that does something with a driver; its error is what it said instead.
 pub(crate) fn child(arguments: &[&str], setting: &Setting) -> io::Result<Vec<u8>> {
+    let home = Home::new();
     let mut child = Command::new(crate::PROGRAM)
         .args(arguments)
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
-        .env("HOME", "/nonexistent")
+        .env("HOME", home.path())
         .envs(setting.variables())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -54,10 +54,7 @@ pub fn set(device: &mut Device, notes: &mut Vec<String>) {
             }
             let walled = device.memory_wall.as_ref().map(by_wall);
             if device.opencl.is_some() {
-                given.push((
-                    Isolation::Fenced,
-                    "a worker owns the driver outside the job's processes: memory, compute and time are limited there".to_owned(),
-                ));
+                given.push((Isolation::Fenced, fenced(device)));
                 given.push((
                     Isolation::Guarded,
                     match walled {
@@ -123,6 +120,17 @@ pub fn set(device: &mut Device, notes: &mut Vec<String>) {
         }
     }
     device.facts.isolation = given.into_iter().collect();
+}
+
+fn fenced(device: &Device) -> String {
+    let why =
+        "a worker owns the driver outside the job's processes: memory, compute and time are limited there";
+    match device.files.is_empty() {
+        true => format!(
+            "{why}; kernels on a processor are code of that worker, which reaches the page all of the device's slices share"
+        ),
+        false => why.to_owned(),
+    }
 }
 
 /// Of a device whose mode cuts all of it.

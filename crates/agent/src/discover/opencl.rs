@@ -66,6 +66,11 @@ pub fn devices(setting: &Setting, host_id: &str) -> Result<Answer, String> {
         }
     }
     answer.devices.retain(|device| device.facts.vram_mib > 0);
+    if answer.devices.is_empty() {
+        answer
+            .notes
+            .push("OpenCL: none (no driver that its loader knows gives a device)".to_owned());
+    }
     Ok(answer)
 }
 

@@ -370,6 +370,7 @@ fn prepare_v1(mounts: &str, own: &str, controller: &str) -> io::Result<PathBuf> 
         .unwrap_or_default();
     let dir = root.join(below).join("tenure");
     fs::create_dir_all(&dir)?;
+    try_out(&dir)?;
     // Counting what sockets hold is switched on for the whole host with the first limit and off with the last, which is
     // slow: once, and not with each job.
     let sockets = dir.join(SOCKETS);
@@ -377,6 +378,13 @@ fn prepare_v1(mounts: &str, own: &str, controller: &str) -> io::Result<PathBuf> 
         let _ = fs::write(sockets, (i64::MAX >> 12 << 12).to_string());
     }
     Ok(dir)
+}
+
+/// Whether this agent may make cgroups there: one that another user's agent made is there, and is not for us.
+fn try_out(dir: &Path) -> io::Result<()> {
+    let tried = dir.join(format!("try-{}", std::process::id()));
+    fs::create_dir(&tried)?;
+    fs::remove_dir(&tried)
 }
 
 /// Below the agent's own cgroup where it may share out controllers, else at the top.

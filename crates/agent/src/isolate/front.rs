@@ -9,9 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use super::root::{Bound, TENURE_DIR};
 
+/// The one by which programs reach the device itself.
+const DRIVER: &str = "libcuda.so.1";
+
 /// Names of libraries that the guard stands for, and the variables that tell it where the library is.
 const NAMES: [(&str, &str); 2] = [
-    ("libcuda.so.1", "TENURE_GUARD_CUDA_DRIVER"),
+    (DRIVER, "TENURE_GUARD_CUDA_DRIVER"),
     ("libnvidia-ml.so.1", "TENURE_GUARD_NVML_DRIVER"),
 ];
 
@@ -53,6 +56,12 @@ pub fn on_this_host(dir: Option<&Path>) -> Vec<Front> {
 }
 
 impl Front {
+    /// Those that reach a device: whoever has one without the guard is past it.
+    pub fn drivers(fronts: &[Front]) -> Vec<PathBuf> {
+        let drivers = fronts.iter().filter(|front| front.name == DRIVER);
+        drivers.map(|front| front.library.clone()).collect()
+    }
+
     /// The library under a path of its own, then the guard in its place.
     pub fn bound(&self, guard: &Path) -> [Bound; 2] {
         [

@@ -13,6 +13,7 @@ use tenure_domain::workload::spec::Isolation as Level;
 
 use super::{Node, part, wall, watch};
 use crate::clock;
+use crate::discover::{Device, NO_TREES};
 use crate::driver::Made;
 use crate::isolate::guard::Guard;
 use crate::launch::{ImageRoot, Launch};
@@ -116,6 +117,9 @@ impl Node {
             if order.isolation < Level::Partition && self.config.guard.is_none() {
                 return Some("no guard, no device: the guard library is not installed here".to_owned());
             }
+            if let Some(why) = unguarded(order, device, self.isolation.namespaces.own) {
+                return Some(why);
+            }
             if order.isolation == Level::Fenced && (self.config.broker.is_none() || device.opencl.is_none()) {
                 return Some(format!(
                     "device {} cannot be fenced: there is no worker for it",
@@ -166,15 +170,13 @@ impl Node {
             (Some(library), false) => Some(Guard {
                 library: library.clone(),
                 slices,
-                // An image has no driver's files, so there is nothing to stand for.
+                // Of the host's files: nothing of them is in an image.
                 fronts: match image {
                     None => self.config.fronts.clone(),
                     Some(_) => Vec::new(),
                 },
-                vulkan: match self.config.fronts.is_empty() {
-                    true => None,
-                    false => Some(self.vulkan()?),
-                },
+                // Whatever serves the device: Vulkan's loader finds drivers of all vendors.
+                vulkan: Some(self.vulkan()?),
             }),
             _ => None,
         };
@@ -235,10 +237,82 @@ impl Node {
     }
 }
 
+/// Why the guard could not stand before a device's drivers in this job, where it is what keeps slices apart.
+fn unguarded(order: &Order, device: &Device, own_trees: bool) -> Option<String> {
+    if order.isolation != Level::Guarded || !device.rests_on_the_guard() {
+        return None;
+    }
+    let (why, instead) = match (own_trees, &order.image) {
+        (false, _) => (NO_TREES, "exclusive"),
+        (true, Some(_)) => (
+            "an image has drivers of its own, before which the guard cannot be put",
+            "fenced or exclusive, or run without an image",
+        ),
+        (true, None) => return None,
+    };
+    Some(format!(
+        "no guard, no device: {why}. Ask for device {} {instead}",
+        device.facts.uuid
+    ))
+}
+
 /// Makes the directory; one that is there already stays.
 pub(super) fn make_dir(path: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::share::tests::{Bench, order};
+    use tenure_api::channel::ImageOrder;
+    use tenure_domain::id::AllocationId;
+
+    #[test]
+    fn no_guard_no_device() {
+        let (mut order, mut device) = (order(AllocationId(7)), Bench::new().found.devices[0].clone());
+        let mut with = |level, image: Option<&str>, device: &Device, own_trees| {
+            order.isolation = level;
+            order.image = image.map(|name| {
+                Box::new(ImageOrder {
+                    name: name.to_owned(),
+                    credentials: None,
+                })
+            });
+            unguarded(&order, device, own_trees)
+        };
+        // What passes the guard on a processor computes with what is the job's.
+        for (image, own_trees) in [(None, false), (Some("alpine"), true)] {
+            assert_eq!(with(Level::Guarded, image, &device, own_trees), None);
+        }
+        device.files = vec!["/dev/nvidia0".into()];
+        assert_eq!(with(Level::Guarded, None, &device, true), None);
+        for (image, own_trees, says) in [
+            (
+                Some("alpine"),
+                true,
+                "fenced or exclusive, or run without an image",
+            ),
+            (None, false, "exclusive"),
+            (Some("alpine"), false, "exclusive"),
+        ] {
+            let why = with(Level::Guarded, image, &device, own_trees).unwrap();
+            assert!(
+                why.starts_with("no guard, no device: ") && why.ends_with(says),
+                "{why}"
+            );
+        }
+        for level in [Level::Fenced, Level::Exclusive] {
+            assert_eq!(with(level, Some("alpine"), &device, true), None);
+        }
+        // Where other walls stand between them: one tenant's MPS, or a driver's limit and no loader to stand in.
+        let bare = Device {
+            opencl: None,
+            ..device.clone()
+        };
+        assert_eq!(with(Level::Guarded, Some("alpine"), &bare, true), None);
     }
 }

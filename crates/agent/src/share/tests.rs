@@ -81,7 +81,7 @@ impl Bench {
     }
 }
 
-fn order(id: AllocationId) -> Order {
+pub(crate) fn order(id: AllocationId) -> Order {
     Order {
         allocation: id,
         job: JobId(1),

@@ -1,20 +1,23 @@
-//! Programs that use a driver past the guard: one of their processes has a driver's library loaded and the guard's not.
+//! Programs that use a driver past the guard: one of their processes has a driver's library loaded, or a shared device's
+//! file open, and the guard's library not loaded.
 //!
 //! Seen from outside, in the process's own maps, where the guard is known by its file and not by its name: a job may give
-//! its own files any name. A driver under another name is not known here; what it reaches is held
-//! by the kernel: no device file that the job was not given, and no more memory than the job has.
+//! its own files any name. What drivers are known by is `known`'s.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tenure_domain::id::AllocationId;
 
+use super::known::{DeviceFiles, Drivers, Known};
 use super::pace::Pace;
 use super::round::Round;
 use super::{Jobs, UNSEEN, Watchdog, too_many};
+use crate::discover::Found;
 use crate::isolate::guard::Mapping;
 use crate::share::Given;
 
@@ -24,18 +27,38 @@ const OWN_TIME: Duration = Duration::from_millis(500);
 const BY_THE_CLOCK: Duration = Duration::from_secs(10);
 /// No program has more mappings than this; one that has is not looked through to its end.
 const MAPPINGS_MAX: usize = 1 << 18;
+/// A host's drivers are looked up again after so long: they change under a running agent.
+const DRIVERS_AGAIN: Duration = Duration::from_secs(10);
 /// Of so many processes past the guard it is asked how fast they are; of more the clock decides.
 const PACED_MAX: usize = 64;
 
 impl Watchdog {
     /// Allocations with shared slices that a driver serves without the guard, and the line that says so.
-    pub fn past_the_guard(&self, given: &[Given], jobs: &impl Jobs) -> Vec<(AllocationId, String)> {
-        let shared = given.iter().filter(|slice| slice.weight_per_mille < 1000);
-        let ids: std::collections::BTreeSet<AllocationId> = shared.map(|slice| slice.allocation).collect();
+    pub fn past_the_guard(
+        &self,
+        found: &Found,
+        given: &[Given],
+        jobs: &impl Jobs,
+    ) -> Vec<(AllocationId, String)> {
+        let shared: Vec<&Given> = given
+            .iter()
+            .filter(|slice| slice.weight_per_mille < 1000 && !is_one_tenants(found, slice))
+            .collect();
+        let ids: std::collections::BTreeSet<AllocationId> =
+            shared.iter().map(|slice| slice.allocation).collect();
         if ids.is_empty() {
+            self.past
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .clear();
             return Vec::new();
         }
-        let drivers = drivers(&self.root);
+        let drivers = self.drivers();
+        let devices = shared.iter().filter_map(|slice| found.device(&slice.uuid));
+        let known = Known {
+            drivers: &drivers,
+            devices: &DeviceFiles::of(devices.flat_map(|device| &device.files)),
+        };
         let mut past = self
             .past
             .lock()
@@ -50,35 +73,56 @@ impl Watchdog {
                 &jobs.processes_with_drivers(id),
                 &self.budget(count),
                 |seen| seen.is_some(),
-                |pid| bare(&self.root, pid, &drivers, self.guard.as_ref()),
+                |pid| bare(&self.root, pid, known, self.guard.as_ref()),
             );
             over.extend(one.judged(&self.root, now).map(|note| (id, note)));
             past.insert(id, one);
         }
         over
     }
+
+    fn drivers(&self) -> Arc<Drivers> {
+        let mut drivers = self
+            .drivers
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &*drivers {
+            Some((at, known)) if at.elapsed() < DRIVERS_AGAIN => known.clone(),
+            _ => {
+                let known = Arc::new(Drivers::of(&self.root, &self.libraries));
+                *drivers = Some((Instant::now(), known.clone()));
+                known
+            }
+        }
+    }
 }
 
-/// What drivers' libraries are called, up to their version, as OpenCL loaders are told.
-fn drivers(root: &Path) -> Vec<String> {
-    let Ok(files) = fs::read_dir(root.join("etc/OpenCL/vendors")) else {
-        return Vec::new();
-    };
-    files
-        .flatten()
-        .filter_map(|file| {
-            let named = fs::read_to_string(file.path()).ok()?;
-            let name = Path::new(named.trim()).file_name()?.to_str()?.to_owned();
-            let stem = name.split_once(".so").map_or(name.as_str(), |(stem, _)| stem);
-            Some(format!("{stem}.so"))
-        })
-        .collect()
+/// What one tenant's programs share among themselves has walls of another kind.
+fn is_one_tenants(found: &Found, slice: &Given) -> bool {
+    let device = found.device(&slice.uuid);
+    device
+        .and_then(|device| device.hardware())
+        .is_some_and(|hardware| hardware.one_tenant)
+}
+
+/// What a process's mappings say of it.
+#[derive(Debug, PartialEq, Eq)]
+enum Mapped {
+    TheGuard,
+    /// Something past it.
+    Past(String),
+    Nothing,
 }
 
 /// What a process does past the guard; none where it does not.
-fn bare(root: &Path, pid: i32, drivers: &[String], guard: Option<&Mapping>) -> Option<String> {
+fn bare(root: &Path, pid: i32, known: Known<'_>, guard: Option<&Mapping>) -> Option<String> {
     let maps = File::open(root.join(format!("proc/{pid}/maps")));
-    let seen = maps.and_then(|maps| in_maps(BufReader::with_capacity(1 << 16, maps), drivers, guard));
+    let seen = maps.and_then(|maps| in_maps(BufReader::with_capacity(1 << 16, maps), known, guard));
+    let seen = seen.and_then(|seen| match seen {
+        Mapped::TheGuard => Ok(None),
+        Mapped::Past(does) => Ok(Some(does)),
+        Mapped::Nothing => known.devices.open_in(root, pid),
+    });
     match seen {
         Ok(seen) => seen,
         // It has ended.
@@ -95,12 +139,8 @@ fn bare(root: &Path, pid: i32, drivers: &[String], guard: Option<&Mapping>) -> O
 }
 
 /// Line by line, and as bytes: what a file is called is the job's to say, and a driver's mapping says enough of itself.
-fn in_maps(
-    mut maps: impl BufRead,
-    drivers: &[String],
-    guard: Option<&Mapping>,
-) -> io::Result<Option<String>> {
-    let mut found = None;
+fn in_maps(mut maps: impl BufRead, known: Known<'_>, guard: Option<&Mapping>) -> io::Result<Mapped> {
+    let mut found = Mapped::Nothing;
     let mut line = Vec::new();
     for _ in 0..MAPPINGS_MAX {
         line.clear();
@@ -110,16 +150,15 @@ fn in_maps(
         let line = String::from_utf8_lossy(&line);
         let line = line.trim_end_matches('\n');
         if guard.is_some_and(|guard| guard.is_in(line)) {
-            return Ok(None);
+            return Ok(Mapped::TheGuard);
         }
-        let Some(name) = line.rsplit('/').next().filter(|name| name.len() < line.len()) else {
-            continue;
-        };
-        if found.is_none() && drivers.iter().any(|driver| name.starts_with(driver.as_str())) {
-            found = Some(format!("used the driver {name} past the guard"));
+        if found == Mapped::Nothing
+            && let Some(does) = known.in_line(line)
+        {
+            found = Mapped::Past(does);
         }
     }
-    Ok(Some("has more mappings than can be looked at".to_owned()))
+    Ok(Mapped::Past("has more mappings than can be looked at".to_owned()))
 }
 
 /// What is known of allocations with shared slices.
@@ -134,6 +173,11 @@ pub(super) struct Bare {
 }
 
 impl Bare {
+    #[cfg(test)]
+    pub(super) fn notes(&self) -> Vec<String> {
+        self.round.seen().filter_map(|(_, seen)| seen.clone()).collect()
+    }
+
     /// Why it is to be ended.
     fn judged(&mut self, root: &Path, now: Instant) -> Option<String> {
         let bare = self
@@ -171,33 +215,37 @@ mod tests {
 
     #[test]
     fn a_driver_is_past_the_guard_only_without_it() {
-        let drivers = ["libpocl.so".to_owned()];
+        let root = tempfile::tempdir().unwrap();
+        let vendors = root.path().join("etc/OpenCL/vendors");
+        std::fs::create_dir_all(&vendors).unwrap();
+        std::fs::write(vendors.join("pocl.icd"), "libpocl.so.2.10.0\n").unwrap();
+        let (drivers, devices) = (Drivers::of(root.path(), &[]), DeviceFiles::default());
+        let known = Known {
+            drivers: &drivers,
+            devices: &devices,
+        };
         let driver = "7f00-7f10 r-xp 00000000 fd:00 1  /usr/lib/x86_64-linux-gnu/libpocl.so.2.10.0\n";
         let guard = "7f20-7f30 r-xp 00001000 fd:00 2  /run/tenure/libtenure_guard.so\n";
         let other = "7f40-7f50 rw-p 00000000 00:00 0 \n7f60-7f70 r-xp 0 fd:00 3  /usr/lib/libpoclx.so\n";
-        let known = Mapping::read("fd:00 2").expect("a device and an inode");
-        let seen = |text: &[&str]| in_maps(text.concat().as_bytes(), &drivers, Some(&known)).unwrap();
-        let past = "used the driver libpocl.so.2.10.0 past the guard";
-        assert_eq!(seen(&[other, driver]).as_deref(), Some(past));
-        assert_eq!(seen(&[driver, guard]), None);
-        assert_eq!(seen(&[guard, driver]), None);
-        assert_eq!(seen(&[other]), None);
+        let its = Mapping::read("fd:00 2").expect("a device and an inode");
+        let seen = |text: &[&str]| in_maps(text.concat().as_bytes(), known, Some(&its)).unwrap();
+        let past = Mapped::Past("used the driver libpocl.so.2.10.0 past the guard".into());
+        assert_eq!(seen(&[other, driver]), past);
+        assert_eq!(seen(&[driver, guard]), Mapped::TheGuard);
+        assert_eq!(seen(&[guard, driver]), Mapped::TheGuard);
+        assert_eq!(seen(&[other]), Mapped::Nothing);
         for forged in [
             "7f20-7f30 r-xp 00001000 fd:00 7  /tmp/libtenure_guard.so\n",
             "7f20-7f30 r-xp 00001000 00:2a 2  /tmp/libtenure_guard.so\n",
             "7f20-7f30 r--p 00001000 fd:00 2  /run/tenure/libtenure_guard.so\n",
         ] {
-            assert!(seen(&[forged, driver]).is_some(), "{forged}");
+            assert_eq!(seen(&[forged, driver]), past, "{forged}");
         }
-        let nothing_known = in_maps([guard, driver].concat().as_bytes(), &drivers, None).unwrap();
-        assert!(
-            nothing_known.is_some(),
-            "without a guard there is none to be past of"
-        );
+        let nothing_known = in_maps([guard, driver].concat().as_bytes(), known, None).unwrap();
+        assert_eq!(nothing_known, past, "without a guard there is none to be past of");
         let no_text = [b"7e00-7e10 r--p 00000000 fd:00 9  /tmp/\xff\n", driver.as_bytes()].concat();
-        let hidden = in_maps(no_text.as_slice(), &drivers, Some(&known)).unwrap();
-        assert_eq!(hidden.as_deref(), Some(past));
+        assert_eq!(in_maps(no_text.as_slice(), known, Some(&its)).unwrap(), past);
         let endless = other.repeat(MAPPINGS_MAX / 2 + 1);
-        assert!(seen(&[endless.as_str()]).is_some_and(|does| does.contains("more mappings")));
+        assert!(matches!(seen(&[endless.as_str()]), Mapped::Past(does) if does.contains("more mappings")));
     }
 }

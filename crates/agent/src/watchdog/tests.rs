@@ -1,6 +1,7 @@
 //! A laid-out `/proc`, a device with two slices, and what is said of it.
 
 use std::fs;
+use std::path::Path;
 
 use tenure_domain::schedule::fleet::GpuFacts;
 use tenure_domain::schedule::hardware::Hardware;
@@ -76,7 +77,7 @@ impl Bench {
     }
 
     fn dog(&self) -> Watchdog {
-        Watchdog::new(self.root.path().to_owned(), 10 * MIB, None)
+        Watchdog::new(self.root.path().to_owned(), 10 * MIB, None, Vec::new())
     }
 }
 
@@ -164,7 +165,7 @@ fn a_crowd_hides_nobody_and_does_not_last() {
         ..crowd.0.dog()
     };
     let ended = |dog: &Watchdog| -> Vec<u64> {
-        let ended = dog.past_the_guard(&given(), &crowd);
+        let ended = dog.past_the_guard(&crowd.0.found, &given(), &crowd);
         ended.into_iter().map(|(id, _)| id.0).collect()
     };
     // In far fewer looks than it takes to see the crowd once.
@@ -185,4 +186,62 @@ fn a_crowd_hides_nobody_and_does_not_last() {
         all.collect::<Vec<_>>().contains(&7),
         "whoever cannot be watched is ended"
     );
+}
+
+/// A driver under any name, or none at all: what it cannot do without is its device's file.
+#[test]
+fn whoever_has_a_shared_devices_file_without_the_guard_is_past_it() {
+    let mut bench = Bench::new();
+    let root = bench.root.path().to_owned();
+    let (gpu, other) = (root.join("dev/nvidia0"), root.join("dev/nvidia1"));
+    fs::create_dir_all(root.join("dev")).unwrap();
+    for (file, minor) in [(&gpu, 0), (&other, 1)] {
+        let (kind, mode) = (rustix::fs::FileType::CharacterDevice, 0o600.into());
+        rustix::fs::mknodat(rustix::fs::CWD, file, kind, mode, rustix::fs::makedev(195, minor)).unwrap();
+    }
+    bench.found.devices[0].files = vec![gpu.clone()];
+    let facts = fs::metadata(&gpu).unwrap();
+    use std::os::unix::fs::MetadataExt;
+    let (major, minor) = (rustix::fs::major(facts.dev()), rustix::fs::minor(facts.dev()));
+    let mapped = format!(
+        "1000-2000 rw-s 00000000 {major:02x}:{minor:02x} {} /dev/nvidia0\n",
+        facts.ino()
+    );
+    let process = |pid: i32, maps: &str, open: &Path| {
+        let dir = root.join(format!("proc/{pid}"));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(dir.join("fd")).unwrap();
+        fs::write(dir.join("maps"), maps).unwrap();
+        std::os::unix::fs::symlink(open, dir.join("fd/3")).unwrap();
+    };
+    let guard = "3000-4000 r-xp 00000000 fd:00 2 /run/tenure/libtenure_guard.so\n";
+    let dog = Watchdog {
+        guard: Mapping::read("fd:00 2"),
+        ..bench.dog()
+    };
+    // What is past the guard by the clock is ended: so long nobody is to wait here.
+    let note = |dog: &Watchdog| {
+        dog.past_the_guard(&bench.found, &given(), &bench);
+        let past = dog.past.lock().unwrap();
+        past[&AllocationId(8)].notes()
+    };
+    process(11, "", Path::new("/dev/null"));
+    process(12, "", Path::new("/dev/null"));
+    process(13, "", &other);
+    assert_eq!(note(&dog), [""; 0], "another device's file is no concern of it");
+    process(13, "", &gpu);
+    assert_eq!(
+        note(&dog),
+        [format!("used the device's file {} past the guard", gpu.display())]
+    );
+    process(13, &mapped, Path::new("/dev/null"));
+    assert_eq!(note(&dog), ["used the device's file /dev/nvidia0 past the guard"]);
+    process(13, &format!("{mapped}{guard}"), &gpu);
+    assert_eq!(note(&dog), [""; 0], "the guard is there");
+    // Walls of another kind stand between programs of one tenant.
+    process(13, &mapped, &gpu);
+    let hardware = bench.found.devices[0].facts.hardware.as_mut().unwrap();
+    hardware.one_tenant = true;
+    assert_eq!(dog.past_the_guard(&bench.found, &given(), &bench), []);
+    assert!(dog.past.lock().unwrap().is_empty());
 }

@@ -1,5 +1,6 @@
 //! A hub and one agent process on a directory of their own.
 
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub struct Bench {
     config: HubConfig,
     arguments: Vec<String>,
     variables: Vec<(String, String)>,
+    /// Whose the agent is; none: the test's own user's.
+    user: Option<u32>,
     _turn: Turn,
 }
 
@@ -52,6 +55,16 @@ impl Bench {
 
     /// An agent that has joined and said everything, with these variables in its environment.
     pub async fn on(term: Duration, arguments: &[&str], variables: &[(&str, String)]) -> Bench {
+        Bench::of(None, term, arguments, variables).await
+    }
+
+    /// The same, with an agent of this user's.
+    pub async fn of(
+        user: Option<u32>,
+        term: Duration,
+        arguments: &[&str],
+        variables: &[(&str, String)],
+    ) -> Bench {
         let turn = turn::beside().await;
         let registry = Arc::new(MemoryRegistry::default());
         let authority = Arc::new(Authority::create().unwrap());
@@ -69,6 +82,7 @@ impl Bench {
             .tempdir_in("/srv")
             .unwrap();
         open_to_all(root.path(), 0o755);
+        std::os::unix::fs::chown(root.path(), user, user).unwrap();
         std::fs::create_dir(root.path().join("marks")).unwrap();
         open_to_all(&root.path().join("marks"), 0o777);
         let ticket = JoinTicket {
@@ -91,6 +105,7 @@ impl Bench {
                 .iter()
                 .map(|(name, value)| ((*name).to_owned(), value.clone()))
                 .collect(),
+            user,
             _turn: turn,
         };
         bench.start_agent();
@@ -117,7 +132,11 @@ impl Bench {
             .append(true)
             .open(self.root.path().join("agent.log"))
             .unwrap();
-        let child = Command::new(AGENT)
+        let mut agent = Command::new(AGENT);
+        if let Some(user) = self.user {
+            agent.uid(user).gid(user).env("HOME", self.root.path());
+        }
+        let child = agent
             .args([
                 "run",
                 "--name",

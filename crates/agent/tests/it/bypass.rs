@@ -5,6 +5,11 @@
 //! memory, both of which the kernel limits. So what must never be is that a job goes on with more device memory than
 //! its slice has.
 
+mod native;
+mod vendor;
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use tenure_api::channel::{LogStream, Order, RunState};
@@ -18,6 +23,8 @@ use crate::slice::{SPIN, bench, order, ran, reader};
 /// What the slice has, what the job has, and what is tried for, in MiB.
 const SLICE: u64 = 64;
 const JOB: u64 = 384;
+/// Pieces it is to take with a guard: as much as the job's own memory holds, so that what ends it is whoever sees it.
+const MOST: u64 = 8;
 
 /// Takes device memory in pieces of 16 MiB by whatever functions it is given, says how much it got, and waits to be
 /// seen.
@@ -82,8 +89,8 @@ async fn tried(bench: &Bench, level: Isolation, script: &str, source: &str) -> (
     order.isolation = level;
     order.memory_mib = JOB;
     order.env.push(("TAKE".into(), TAKE.into()));
-    // With a guard, as much as the job's own memory holds, so that what ends it is whoever sees it; without, all it can.
-    let most = if level == Isolation::Guarded { 8 } else { 64 };
+    // Without a guard, all it can.
+    let most = if level == Isolation::Guarded { MOST } else { 64 };
     order
         .env
         .push(("SOURCE".into(), format!("\nMOST = {most}\n{source}")));
@@ -121,19 +128,26 @@ fn came_to_a_wall(state: &RunState, text: &str) -> bool {
     was_ended(state) || absent || walls.iter().any(|wall| text.contains(wall))
 }
 
-/// The same try where there is no wall at all goes on with more than the slice has: so what held it was the wall.
-async fn passes_without_walls(source: &str) {
+/// The same program where there is no wall at all, and all it said.
+async fn without_walls(source: &str, variables: &[(&str, String)]) -> String {
     let mut bare = tokio::process::Command::new("sh");
     bare.args(["-c", RUN])
         .env("TAKE", TAKE)
-        .env("SOURCE", format!("\nMOST = 8\n{source}"))
-        .env_remove("OPENCL_LAYERS");
+        .env("SOURCE", format!("\nMOST = {MOST}\n{source}"))
+        .env_remove("OPENCL_LAYERS")
+        .envs(variables.iter().cloned());
     let output = bare.output().await.unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    [output.stdout, output.stderr]
+        .map(|said| String::from_utf8_lossy(&said).into_owned())
+        .concat()
+}
+
+/// The same try where there is no wall at all goes on with more than the slice has: so what held it was the wall.
+async fn passes_without_walls(source: &str) {
+    let text = without_walls(source, &[]).await;
     assert!(
         stayed(&text) > SLICE,
-        "a try that fails by itself shows nothing: {text}{}",
-        String::from_utf8_lossy(&output.stderr)
+        "a try that fails by itself shows nothing: {text}"
     );
     let _ = std::fs::remove_file("/tmp/mine.so");
     let _ = std::fs::remove_dir_all("/tmp/pocl");
@@ -296,36 +310,77 @@ got = take(cl.clCreateBuffer, opened(cl))
 print('one has', got, flush=True)
 time.sleep(2)
 if pid: os.waitpid(pid, 0)";
+    let all = |text: &str| -> u64 {
+        let each = text.lines().filter_map(|line| line.strip_prefix("one has "));
+        each.filter_map(|got| got.parse::<u64>().ok()).sum()
+    };
+    let text = without_walls(source, &[]).await;
+    assert_eq!(
+        all(&text),
+        2 * 16 * MOST,
+        "bare, each has all it asks for: {text}"
+    );
     let bench = bench().await;
     for level in [Isolation::Guarded, Isolation::Fenced] {
         let (_, text) = tried(&bench, level, RUN, source).await;
-        let all: u64 = text
-            .lines()
-            .filter_map(|line| line.strip_prefix("one has ")?.parse::<u64>().ok())
-            .sum();
-        assert_eq!(all, SLICE, "{level:?}: {text}");
+        assert_eq!(all(&text), SLICE, "{level:?}: {text}");
     }
 }
 
+/// Says what it reached: rights it was not given, and processes that are another's.
+const REACH: &str = r#"
+unshare -Urm true && echo a namespace
+unshare -m true && echo mounts of its own
+test "$($SETUID -u)" = 0 && echo a right
+grep -q "$WORD" /proc/$VICTIM/cmdline && echo a process
+/usr/bin/python3 -c "
+import ctypes, os
+seize = lambda pid: ctypes.CDLL(None).ptrace(0x4206, int(pid), 0, 0) == 0
+if any(seize(pid) for pid in os.environ['TRACED'].split()): print('a trace')
+""#;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn new_namespaces_borrowed_rights_and_tracing() {
-    let script = "
-unshare -Urm true && echo a namespace
-unshare -m true && echo a namespace
-cp /usr/bin/id /tmp/id && chmod u+s /tmp/id && /tmp/id -u
-find /usr/bin -perm -4000 -name su -exec {} -c 'echo a right' \\; </dev/null
-/usr/bin/python3 -c 'import ctypes; print(\"traced\") if ctypes.CDLL(None).ptrace(16, 1, 0, 0) == 0 else None'
-ls /proc | grep -c '^[0-9]'";
     let bench = bench().await;
-    for level in [Isolation::Guarded, Isolation::Fenced] {
-        let (_, text) = tried(&bench, level, script, "").await;
-        for reached in ["a namespace", "a right", "traced", "\n0\n"] {
-            assert!(
-                !format!("\n{text}").contains(reached),
-                "{level:?} {reached}: {text}"
-            );
-        }
+    // The real one: root's own, on a file system that honours it, shown to every job.
+    let setuid = bench.root.path().join("marks/id");
+    std::fs::copy("/usr/bin/id", &setuid).unwrap();
+    crate::bench::open_to_all(&setuid, 0o4755);
+    let word = format!("8{}", std::process::id());
+    let mut victim = Command::new("sleep").arg(&word).spawn().unwrap();
+    let pid = victim.id().to_string();
+    let told = |traced: &str| {
+        [
+            ("SETUID", setuid.display().to_string()),
+            ("WORD", word.clone()),
+            ("VICTIM", pid.clone()),
+            ("TRACED", traced.to_owned()),
+        ]
+    };
+    // Bare on the host each reaches something; only rights that are root's anyway are tried as somebody else.
+    let bare = |user| {
+        let mut bare = Command::new("sh");
+        bare.args(["-c", REACH]).envs(told(&pid)).uid(user).gid(user);
+        String::from_utf8(bare.output().unwrap().stdout).unwrap()
+    };
+    let (root, nobody) = (bare(0), bare(65_534));
+    for reached in ["a namespace", "mounts of its own", "a process", "a trace"] {
+        assert!(root.contains(reached), "{reached}: {root}");
     }
+    assert!(nobody.contains("a right"), "{nobody}");
+    let inside = told(&format!("1 {pid}"));
+    for level in [Isolation::Guarded, Isolation::Fenced] {
+        let mut order = order(&bench, SLICE, &["sh", "-c", &format!("{REACH}; echo tried")]);
+        order.isolation = level;
+        let inside = inside.clone().map(|(name, value)| (name.to_owned(), value));
+        order.env.extend(inside);
+        let id = order.allocation;
+        let (_, text) = ran(&bench, order).await;
+        let said = bench.log(id, LogStream::Stdout).await;
+        assert_eq!(said, "tried\n", "{level:?}: {text}");
+    }
+    victim.kill().unwrap();
+    victim.wait().unwrap();
 }
 
 /// Links nothing, so that no variable, loader or library is in its way: asks the kernel itself, and says what it got.
@@ -439,6 +494,40 @@ async fn a_program_that_links_nothing() {
     }
 }
 
+/// A page that nobody looks after, with one slice on it, and what tells a program where they are.
+fn loose_page() -> (
+    tempfile::TempDir,
+    tenure_limits::Device,
+    [(&'static str, String); 2],
+) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("one.page");
+    let device = tenure_limits::Device::create(&path).unwrap();
+    let slice = tenure_limits::SliceSpec {
+        id: 4711,
+        limit_bytes: SLICE << 20,
+        weight_per_mille: 500,
+        cap_per_mille: None,
+        kernel_limit_ns: None,
+        process_limit_ns: None,
+    };
+    device.add(slice).unwrap();
+    let variables = [
+        ("TENURE_GUARD_PAGE", path.display().to_string()),
+        ("TENURE_GUARD_SLICE", slice.id.to_string()),
+    ];
+    (dir, device, variables)
+}
+
+/// What a program leaves a slice with on a page that nobody looks after.
+async fn left_on_a_loose_page(source: &str) -> (u64, u32) {
+    let (_dir, device, variables) = loose_page();
+    let said = without_walls(source, &variables).await;
+    let snapshot = device.snapshot().unwrap();
+    let slice = snapshot.slice(4711).unwrap_or_else(|| panic!("{said}"));
+    (slice.limit_bytes, slice.weight_per_mille)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_writes_on_its_page_is_ended_and_a_fenced_job_has_none() {
     let source = "
@@ -451,6 +540,8 @@ with open(page, 'r+b') as file:
     at = memory.find(struct.pack('<Q', slice))
     memory[at + 16:at + 24] = struct.pack('<Q', 1 << 40)
 stay(1000)";
+    // Where nobody looks after the page it says what was written there.
+    assert_eq!(left_on_a_loose_page(source).await.0, 1 << 40);
     let bench = bench().await;
     let (state, text) = tried(&bench, Isolation::Guarded, RUN, source).await;
     assert!(was_ended(&state) && stayed(&text) == 0, "{state:?} {text}");
@@ -476,6 +567,7 @@ threading.Thread(target=greedy).start()
 /// Of two who can write there nobody can tell which did; what was given holds all the same.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_given_comes_back_on_a_page_that_several_can_write() {
+    assert_eq!(left_on_a_loose_page(GREEDY).await, (1 << 40, 1000));
     let pair = Pair::new(Isolation::Guarded, &format!("{GREEDY}{SPIN}")).await;
     pair.says(1, "wrote").await;
     let reader = reader(&pair.bench);
@@ -509,6 +601,9 @@ print('tried', flush=True)
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_is_not_cut_short_under_the_agent_and_its_neighbours() {
+    let (_dir, _device, variables) = loose_page();
+    let said = without_walls(CUT, &variables).await;
+    assert_eq!(said.matches("cut").count(), 4, "each way is one: {said}");
     let pair = Pair::new(Isolation::Guarded, &format!("{CUT}{SPIN}")).await;
     let agent = pair.bench.agent_pid();
     pair.says(1, "tried").await;
@@ -536,10 +631,46 @@ async fn a_page_is_not_cut_short_under_the_agent_and_its_neighbours() {
     assert!(std::path::Path::new(&format!("/proc/{agent}/maps")).exists());
 }
 
+/// How many processes a program comes to at most, of so many that it may have, in a world of its own that ends with it.
+async fn grows_to(limit: u32, program: &[&str]) -> usize {
+    const USER: u32 = 65_533;
+    let limit = format!("--nproc={limit}");
+    let user = USER.to_string();
+    let mut bare = tokio::process::Command::new("unshare");
+    bare.args(["--fork", "--pid", "--kill-child", "setpriv", "--clear-groups"])
+        .args(["--reuid", &user, "--regid", &user, "prlimit", &limit])
+        .args(program)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .kill_on_drop(true);
+    let mut bare = bare.spawn().unwrap();
+    let count = || {
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        all.filter(|entry| {
+            use std::os::unix::fs::MetadataExt;
+            entry.metadata().is_ok_and(|facts| facts.uid() == USER)
+        })
+        .count()
+    };
+    let (mut most, begun) = (0, Instant::now());
+    while begun.elapsed() < Duration::from_secs(5) {
+        most = most.max(count());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    bare.kill().await.unwrap();
+    most
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_is_the_jobs_own() {
+    const SHELL_BOMB: &str = "bomb() { bomb | bomb & }; bomb; sleep 2; echo over";
+    // It has all the processes it may have, however many.
+    for limit in [20, 60] {
+        let most = grows_to(limit, &["sh", "-c", &format!("{SHELL_BOMB}; sleep 60")]).await;
+        assert!(most > limit as usize * 3 / 4, "{most} of {limit}");
+    }
     let bench = Bench::new().await;
-    let mut bomb = bench.order(fresh(), "bomb() { bomb | bomb & }; bomb; sleep 2; echo over");
+    let mut bomb = bench.order(fresh(), SHELL_BOMB);
     bomb.run_time_s = 5;
     bomb.memory_mib = 64;
     let neighbour = bench.order(
@@ -575,6 +706,9 @@ threading.Thread(target=bomb).start()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_with_a_slice_takes_none_of_its_neighbours() {
+    let program = format!("{BOMB}\nbuffer = None\ntime.sleep(60)");
+    let most = grows_to(40, &["/usr/bin/python3", "-c", &program]).await;
+    assert!(most > 30, "{most} of 40");
     for level in [Isolation::Guarded, Isolation::Fenced] {
         let pair = Pair::new(level, &format!("{BOMB}{SPIN}")).await;
         pair.both_work().await;

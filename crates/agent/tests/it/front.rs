@@ -8,7 +8,7 @@ use crate::bench::{AGENT, Bench};
 use crate::slice::{DONE, opencl_dir, order, ran};
 
 /// The double, built by the guard's package.
-fn double() -> PathBuf {
+pub fn double() -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     // What cargo says to a test of its package makes some packages build themselves anew.
     for (name, _) in std::env::vars() {
@@ -24,6 +24,25 @@ fn double() -> PathBuf {
         .unwrap();
     assert!(built.success(), "the double was not built");
     Path::new(AGENT).with_file_name("examples/libcuda_double.so")
+}
+
+/// A directory with NVIDIA's libraries, as a host has them.
+pub fn driver_dir() -> tempfile::TempDir {
+    // Not below /tmp, which every job has of its own.
+    let driver = tempfile::Builder::new()
+        .prefix("driver-")
+        .tempdir_in("/srv")
+        .unwrap();
+    std::fs::set_permissions(driver.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::copy(double(), driver.path().join("libcuda.so.1.0")).unwrap();
+    for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {
+        let file = name.replace(".so.1", ".so.1.0");
+        if !driver.path().join(&file).exists() {
+            std::fs::copy(double(), driver.path().join(&file)).unwrap();
+        }
+        std::os::unix::fs::symlink(file, driver.path().join(name)).unwrap();
+    }
+    driver
 }
 
 const LOOK: &str = "
@@ -54,20 +73,7 @@ async fn a_job_finds_the_guard_in_the_drivers_place() {
         .output()
         .unwrap();
     let prefix = String::from_utf8(prefix.stdout).unwrap();
-    // Not below /tmp, which every job has of its own.
-    let driver = tempfile::Builder::new()
-        .prefix("driver-")
-        .tempdir_in("/srv")
-        .unwrap();
-    std::fs::set_permissions(driver.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    std::fs::copy(double(), driver.path().join("libcuda.so.1.0")).unwrap();
-    for name in ["libcuda.so.1", "libnvidia-ml.so.1"] {
-        let file = name.replace(".so.1", ".so.1.0");
-        if !driver.path().join(&file).exists() {
-            std::fs::copy(double(), driver.path().join(&file)).unwrap();
-        }
-        std::os::unix::fs::symlink(file, driver.path().join(name)).unwrap();
-    }
+    let driver = driver_dir();
     let venv = opencl_dir().join("venv").display().to_string();
     let dir = driver.path().display().to_string();
     // Writable for jobs: what is there must be covered, never written to.

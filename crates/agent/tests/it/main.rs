@@ -23,6 +23,7 @@ mod part;
 mod pause;
 mod probe;
 mod restart;
+mod rootless;
 mod scrub;
 mod secret;
 mod slice;

@@ -158,6 +158,7 @@ fn receipt(number: u64, from: usize, to: usize, done: Scrubbed) -> Receipt {
         bytes: done.bytes,
         local_bytes: done.local_bytes,
         compute_units: done.compute_units,
+        missed_bytes: done.asked - done.bytes,
         fault: None,
         key: Digest([0; 32]),
         public_key: String::new(),
@@ -348,6 +349,10 @@ fn a_device_that_cannot_be_scrubbed_is_found_out() {
         let said = scrubbed(&dir, Some(fault)).unwrap_err();
         assert!(said.contains(why), "{fault}: {said}");
     }
+    // What it did not give is said.
+    let said = scrubbed(&dir, None).unwrap();
+    let all = format!(r#""bytes":{LASTING_BYTES},"asked":{LASTING_BYTES},"#);
+    assert!(said.contains(&all), "{said}");
     let mut command = lasting(&dir, env!("CARGO_BIN_EXE_tenure-broker"));
     let output = command
         .args(["scrub", "--platform", "Absent", "--device", "0", "--bytes", "1"])

@@ -113,9 +113,14 @@ fn table(receipts: &[Checked]) -> Table {
     } in receipts
     {
         let from: Vec<&str> = receipt.from.iter().map(String::as_str).collect();
-        let result = match &receipt.fault {
-            None => text("clean").paint(Paint::Good),
-            Some(why) => text(why.as_str()).paint(Paint::Bad),
+        let result = match (&receipt.fault, receipt.missed_bytes) {
+            (None, 0) => text("clean").paint(Paint::Good),
+            (None, missed) => text(format!(
+                "clean but {} its driver keeps",
+                units::show_mib(missed.div_ceil(1 << 20))
+            ))
+            .paint(Paint::Good),
+            (Some(why), _) => text(why.as_str()).paint(Paint::Bad),
         };
         table.row(vec![
             text(full(*at, now())),

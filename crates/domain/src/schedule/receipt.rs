@@ -39,6 +39,10 @@ pub struct Receipt {
     /// Local memory of each compute unit, likewise.
     pub local_bytes: u64,
     pub compute_units: u32,
+    /// Of the memory that was nobody's, what the driver did not give and nobody overwrote: it keeps that, for itself or for
+    /// whoever else is on the device.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub missed_bytes: u64,
     /// Why the device is not clean; none: it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
@@ -50,12 +54,21 @@ pub struct Receipt {
     pub signature: String,
 }
 
+fn is_nothing(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 impl Receipt {
-    /// What is signed: every field but the signature's own, a line each, so that none runs into the next.
+    /// What is signed: every field but the signature's own, a line each, so that none runs into the next. What was missed
+    /// has one only where there is some, as there was none in the first receipts.
     pub fn message(&self) -> String {
         let from: Vec<&str> = self.from.iter().map(String::as_str).collect();
+        let missed = match self.missed_bytes {
+            0 => String::new(),
+            bytes => format!("missed {bytes}\n"),
+        };
         format!(
-            "tenure scrub receipt 1\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n",
+            "tenure scrub receipt 1\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{}\n{missed}",
             self.number,
             self.device,
             from.join(","),

@@ -543,6 +543,7 @@ fn everything() -> Vec<Event> {
         bytes: 1 << 30,
         local_bytes: 65536,
         compute_units: 108,
+        missed_bytes: 0,
         fault: Some("what was written to device memory was not read back".into()),
         key: digest(0x51),
         public_key: "04aa".into(),

@@ -21,6 +21,7 @@ fn receipt(number: u64, device: &str, fault: Option<&str>) -> Box<Receipt> {
         bytes: 1,
         local_bytes: 1,
         compute_units: 1,
+        missed_bytes: 0,
         fault: fault.map(str::to_owned),
         key: digest(1),
         public_key: "04".into(),

@@ -47,6 +47,19 @@ fn launch(function: usize, on: Handle, parameters: *const *const c_void) -> Code
     }
 }
 
+/// The kernel of a name, which every module and every library has.
+fn named(to: *mut Handle, name: *const c_char) -> Code {
+    if name.is_null() {
+        return INVALID_VALUE;
+    }
+    // SAFETY: a C string, as the caller promises.
+    match unsafe { CStr::from_ptr(name) }.to_bytes() {
+        b"spin" => give(to, SPIN as Handle),
+        b"add" => give(to, ADD as Handle),
+        _ => NOT_FOUND,
+    }
+}
+
 /// Busy for so long by the clock; asleep but for the end, so that the machine's own load matters little.
 fn spin(length: Duration) {
     let until = Instant::now() + length;
@@ -91,17 +104,13 @@ exports! {
         give(to, 0x40 as Handle)
     }
     cuModuleUnload(_module: Handle) { SUCCESS }
-    cuModuleGetFunction(to: *mut Handle, _module: Handle, name: *const c_char) {
-        if name.is_null() {
-            return INVALID_VALUE;
-        }
-        // SAFETY: a C string, as the caller promises.
-        match unsafe { CStr::from_ptr(name) }.to_bytes() {
-            b"spin" => give(to, SPIN as Handle),
-            b"add" => give(to, ADD as Handle),
-            _ => NOT_FOUND,
-        }
-    }
+    cuLibraryLoadData(
+        to: *mut Handle, _image: Handle, _options: Handle, _values: Handle, _count: u32, _library_options: Handle,
+        _library_values: Handle, _library_count: u32,
+    ) { give(to, 0x41 as Handle) }
+    cuLibraryUnload(_library: Handle) { SUCCESS }
+    cuLibraryGetKernel(to: *mut Handle, _library: Handle, name: *const c_char) { named(to, name) }
+    cuModuleGetFunction(to: *mut Handle, _module: Handle, name: *const c_char) { named(to, name) }
     cuLaunchKernel(
         function: usize, _gx: u32, _gy: u32, _gz: u32, _bx: u32, _by: u32, _bz: u32, _shared: u32, on: Handle,
         parameters: Parameters, _extra: Handle,

@@ -138,6 +138,15 @@ exports! {
             None => NOT_FOUND,
         }
     }
+    // Of what it did not give it knows nothing.
+    cuPointerGetAttribute(to: *mut u32, attribute: u32, at: u64) {
+        let blocks = BLOCKS.lock().unwrap();
+        let here = blocks.range(..=at).next_back();
+        match here.filter(|(start, block)| attribute == 2 && at - **start < block.piece.bytes as u64) {
+            Some(_) => give(to, 2),
+            None => INVALID_VALUE,
+        }
+    }
     cuMemAllocHost_v2(to: *mut Handle, bytes: usize) {
         // SAFETY: plain memory of the host's.
         give(to, unsafe { libc::malloc(bytes) })

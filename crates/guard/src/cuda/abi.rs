@@ -79,6 +79,28 @@ pub struct Array3dDescriptor {
 
 pub const MEMORY_HOST: u32 = 1;
 pub const MEMORY_ARRAY: u32 = 3;
+pub const MEMORY_UNIFIED: u32 = 4;
+
+/// `CUDA_MEMCPY2D`.
+#[repr(C)]
+pub struct Copy2d {
+    pub from_x: usize,
+    pub from_y: usize,
+    pub from_kind: u32,
+    pub from_host: *const c_void,
+    pub from_device: DevicePtr,
+    pub from_array: Handle,
+    pub from_pitch: usize,
+    pub to_x: usize,
+    pub to_y: usize,
+    pub to_kind: u32,
+    pub to_host: *mut c_void,
+    pub to_device: DevicePtr,
+    pub to_array: Handle,
+    pub to_pitch: usize,
+    pub width: usize,
+    pub height: usize,
+}
 
 /// `CUDA_MEMCPY3D`.
 #[repr(C)]
@@ -141,6 +163,8 @@ mod tests {
 
     #[test]
     fn layouts_are_those_of_the_headers() {
+        assert_eq!(size_of::<Copy2d>(), 128);
+        assert_eq!(offset_of!(Copy2d, to_device), 88);
         assert_eq!(size_of::<Copy3d>(), 200);
         assert_eq!(offset_of!(Copy3d, to_array), 144);
         assert_eq!(offset_of!(LaunchConfig, stream), 32);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::abi::{Code, EVENT_BLOCKING_SYNC, Handle, NOT_PERMITTED, SUCCESS};
 use super::bind::{Binding, current_context, of_stream, within};
-use super::{real, watch};
+use super::{module, real, watch};
 use crate::gate::{Kernel, Measured};
 use crate::registry::Registry;
 
@@ -20,9 +20,14 @@ pub enum Work {
     Bytes(u64),
 }
 
-/// Functions and graphs by their handle. Unloaded ones stay: a handle that comes again is only estimated wrongly
+/// Functions and graphs by their handle. Unloaded ones stay: a graph's handle that comes again is only estimated wrongly
 /// until it has run once.
 static KERNELS: Registry<Kernel> = Registry::new();
+
+/// A handle is another function's from now on.
+pub fn forget_kernel(function: Handle) {
+    KERNELS.remove(function);
+}
 
 /// A command on the device.
 pub struct Flight {
@@ -53,7 +58,7 @@ pub fn command(stream: Handle, work: Work, next: impl FnOnce() -> Code) -> Code 
         Work::Kernel(handle, items) => {
             let kernel = KERNELS
                 .get(handle as Handle)
-                .unwrap_or_else(|| KERNELS.set(handle as Handle, Kernel::default()));
+                .unwrap_or_else(|| KERNELS.set(handle as Handle, Kernel::of_hash(module::hash_of(handle))));
             let size = Kernel::size_of(items);
             let known = kernel.estimate_ns(size, gate.surprises());
             (Some((kernel, size)), known)
@@ -64,6 +69,9 @@ pub fn command(stream: Handle, work: Work, next: impl FnOnce() -> Code) -> Code 
     let estimate_ns = known.unwrap_or(UNKNOWN_NS);
     if !gate.enter(estimate_ns) {
         return NOT_PERMITTED;
+    }
+    if let Some((kernel, _)) = &kernel {
+        gate.count_kernel(&kernel.mark);
     }
     let context = current_context();
     gate.take_off();

@@ -16,7 +16,7 @@ use super::physical::binding_of;
 use super::queue::{self, Family, Place};
 use super::submit::Submitting;
 use super::zero::Scrub;
-use super::{flight, instance};
+use super::{flight, instance, shader};
 use crate::guarded;
 use crate::jump::{Entry, Hook};
 
@@ -32,6 +32,7 @@ pub struct Device {
     pub held: Held,
     pub submitting: Submitting,
     pub scrub: Option<Scrub>,
+    pub create_shader: shader::Create,
     destroy: unsafe extern "system" fn(Handle, *const c_void),
 }
 
@@ -135,6 +136,7 @@ unsafe fn resolve(
             held: Held::resolve(proc_addr, handle)?,
             submitting: Submitting::resolve(proc_addr, handle)?,
             scrub: place.and_then(|place| Scrub::resolve(proc_addr, handle, place, loader_data)),
+            create_shader: behind(proc_addr, handle, c"vkCreateShaderModule")?,
             destroy: behind(proc_addr, handle, c"vkDestroyDevice")?,
         })
     }

@@ -2,6 +2,7 @@
 //! passes untouched, how two slices share, and programs nobody here wrote.
 
 pub mod address;
+pub mod audit;
 pub mod cu;
 mod desk;
 pub mod ipc;
