@@ -59,11 +59,7 @@ async fn two_tenants_share_one_device_and_change_their_size() {
         said(&refused)
     );
     assert_eq!(size(&house, CLEO, "small"), (300, 256));
-    done(
-        &house,
-        ADA,
-        &["resize", "large", "--compute", "40%", "--vram", "128MiB"],
-    );
+    house.done(ADA, &["resize", "large", "--compute", "40%", "--vram", "128MiB"]);
     house.done(CLEO, &["resize", "small", "--compute", "60%"]);
     assert_eq!(size(&house, ADA, "large"), (400, 128));
     assert_eq!(size(&house, CLEO, "small"), (600, 256));
