@@ -212,16 +212,11 @@ unsafe extern "C" fn get_function(to: *mut Handle, module: Handle, name: *const 
 
 unsafe extern "C" fn enumerate_functions(to: *mut Handle, count: u32, module: Handle) -> Code {
     let next: unsafe extern "C" fn(*mut Handle, u32, Handle) -> Code = real!("cuModuleEnumerateFunctions");
+    let ask: unsafe extern "C" fn(*mut *const c_char, Handle) -> Code = real!("cuFuncGetName");
     // SAFETY: the caller's own arguments; the names are those of functions.
     guarded!(UNKNOWN, unsafe {
         let of = MODULES.get(module);
-        remember_all(
-            next(to, count, module),
-            to,
-            count,
-            of.as_deref(),
-            real!("cuFuncGetName"),
-        )
+        remember_all(next(to, count, module), to, count, of.as_deref(), ask)
     })
 }
 
@@ -311,16 +306,11 @@ unsafe extern "C" fn library_get_module(to: *mut Handle, library: Handle) -> Cod
 
 unsafe extern "C" fn library_enumerate_kernels(to: *mut Handle, count: u32, library: Handle) -> Code {
     let next: unsafe extern "C" fn(*mut Handle, u32, Handle) -> Code = real!("cuLibraryEnumerateKernels");
+    let ask: unsafe extern "C" fn(*mut *const c_char, Handle) -> Code = real!("cuKernelGetName");
     // SAFETY: the caller's own arguments; the names are those of kernels.
     guarded!(UNKNOWN, unsafe {
         let of = LIBRARIES.get(library);
-        remember_all(
-            next(to, count, library),
-            to,
-            count,
-            of.as_deref(),
-            real!("cuKernelGetName"),
-        )
+        remember_all(next(to, count, library), to, count, of.as_deref(), ask)
     })
 }
 
