@@ -299,7 +299,7 @@ impl World {
         }
         journal.close().await.unwrap();
         let past = std::iter::empty();
-        World::open(dir, master, owner, generous(), Arc::new(NoEngine), past).await
+        World::open(dir, master, owner, generous(), Arc::new(NoEngine), past, None).await
     }
 
     async fn open(
