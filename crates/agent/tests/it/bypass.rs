@@ -663,14 +663,8 @@ async fn grows_to(limit: u32, program: &[&str]) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fork_bomb_is_the_jobs_own() {
-    const SHELL_BOMB: &str = "bomb() { bomb | bomb & }; bomb; sleep 2; echo over";
-    // It has all the processes it may have, however many.
-    for limit in [20, 60] {
-        let most = grows_to(limit, &["sh", "-c", &format!("{SHELL_BOMB}; sleep 60")]).await;
-        assert!(most > limit as usize * 3 / 4, "{most} of {limit}");
-    }
     let bench = Bench::new().await;
-    let mut bomb = bench.order(fresh(), SHELL_BOMB);
+    let mut bomb = bench.order(fresh(), "bomb() { bomb | bomb & }; bomb; sleep 2; echo over");
     bomb.run_time_s = 5;
     bomb.memory_mib = 64;
     let neighbour = bench.order(

@@ -248,7 +248,7 @@ mod tests {
                 frames: number,
             },
             posting: posting(AccountId::Tenant(tenant), AccountId::Revenue),
-            used: (number != 1).then(|| Usage {
+            used: (number != 1).then_some(Usage {
                 busy_ms: 1,
                 throttled_ms: 2,
                 waited_ms: 3,

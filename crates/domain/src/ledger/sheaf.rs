@@ -241,7 +241,7 @@ mod tests {
                 gpu_milli: 500,
                 vram_mib: 4000,
                 gpu_ms: 5,
-                used: (number > 1).then(|| Usage {
+                used: (number > 1).then_some(Usage {
                     busy_ms: 1,
                     throttled_ms: 2,
                     waited_ms: 3,

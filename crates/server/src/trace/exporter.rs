@@ -256,7 +256,9 @@ impl Exporter {
     fn ask(&mut self) {
         let at = Instant::now();
         for _ in 0..ASKED_AT_ONCE {
-            let Some(job) = self.lives.to_ask(at) else { return };
+            let Some(job) = self.lives.next_to_ask(at) else {
+                return;
+            };
             let now = now();
             let reason = why(&self.controller.view().read(), job, now);
             if let Some(reason) = reason {

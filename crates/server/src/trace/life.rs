@@ -199,7 +199,7 @@ impl Lives {
     }
 
     /// A job that has waited for a while: what for has to be asked.
-    pub fn to_ask(&mut self, now: Instant) -> Option<JobId> {
+    pub fn next_to_ask(&mut self, now: Instant) -> Option<JobId> {
         let waits = |life: &Life| {
             let open = life.stage.as_ref();
             open.is_some_and(|open| open.stage == Stage::Queued)

@@ -60,8 +60,9 @@ kernel void scribble(global long *said, ulong neighbour) {
 }''').build()
 said = numpy.zeros(2, numpy.int64)
 buffer = cl.Buffer(context, cl.mem_flags.READ_WRITE, size=16)
+kernel = cl.Kernel(program, 'scribble')
 for _ in range(40):
-    program.scribble(queue, (1,), None, buffer, numpy.uint64(os.environ['NEIGHBOUR']))
+    kernel(queue, (1,), None, buffer, numpy.uint64(os.environ['NEIGHBOUR']))
     cl.enqueue_copy(queue, said, buffer)
     time.sleep(0.05)
 print('wrote', said, flush=True)

@@ -48,8 +48,9 @@ async fn the_vulkan_layer_left_out() {
         let script = format!("{left_out}; export VK_LOADER_LAYERS_DISABLE VK_INSTANCE_LAYERS; {RUN}");
         let (state, text) = tried(&bench, Isolation::Guarded, &script, VULKAN).await;
         assert!(was_ended(&state) && stayed(&text) == 0, "{state:?} {text}");
+        // The loader maps the drivers of all vendors; which of them is named is all one.
         assert!(
-            text.contains("used the driver libvulkan_lvp.so past the guard"),
+            text.contains("used the driver libvulkan_") && text.contains("past the guard"),
             "{text}"
         );
     }

@@ -1,6 +1,7 @@
 //! What a job did from when to when, by its own events: read once from its submission on, a bounded stretch with each
 //! look, and from then on only what is new.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -65,11 +66,13 @@ impl Ways {
             oldest.and_then(|id| self.of.remove(&id));
         }
         let (reader, head) = (controller.reader(), controller.view().seq());
-        if !self.of.contains_key(&job.id) {
-            let next = since(reader, head, job.submitted.0.0 - BEFORE_MS).await;
-            self.of.insert(job.id, Way::new(next));
-        }
-        let way = self.of.get_mut(&job.id).expect("just made");
+        let way = match self.of.entry(job.id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let next = since(reader, head, job.submitted.0.0 - BEFORE_MS).await;
+                place.insert(Way::new(next))
+            }
+        };
         way.looked = self.looks;
         let (begun, id) = (Instant::now(), job.id.to_string());
         while !way.is_over && way.next <= head && begun.elapsed() < PATIENCE {

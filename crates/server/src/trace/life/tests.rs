@@ -157,7 +157,7 @@ fn a_cancel_outranks_an_eviction_and_moments_are_bounded() {
 fn an_attempt_that_is_lost_is_one_of_several_and_what_it_waits_for_is_said_when_it_changes() {
     let mut told = Told::new();
     let later = Instant::now() + Duration::from_secs(1);
-    assert_eq!(told.lives.to_ask(later), Some(JOB));
+    assert_eq!(told.lives.next_to_ask(later), Some(JOB));
     let reason = |sentence: &str| Refusal::new(Code::NoCapacity, sentence.to_owned());
     for (at, sentence) in [(1010, "no room"), (1020, "no room"), (1030, "no money")] {
         told.lives.waits_for(JOB, Time(at), &reason(sentence));
@@ -165,10 +165,14 @@ fn an_attempt_that_is_lost_is_one_of_several_and_what_it_waits_for_is_said_when_
     // Who was asked does not stand before who was not.
     let other = JobId(8);
     told.submitted(other);
-    assert_eq!(told.lives.to_ask(later), Some(other));
-    assert_eq!(told.lives.to_ask(later), None);
+    assert_eq!(told.lives.next_to_ask(later), Some(other));
+    assert_eq!(told.lives.next_to_ask(later), None);
     told.placed(1100, 1);
-    assert_eq!(told.lives.to_ask(later + ASK_AGAIN), None, "it waits no longer");
+    assert_eq!(
+        told.lives.next_to_ask(later + ASK_AGAIN),
+        None,
+        "it waits no longer"
+    );
     assert_eq!(told.spans[0].moments.len(), 2);
     assert!(
         told.spans[0]

@@ -11,7 +11,7 @@ use tenure_domain::workload::job::StopReason;
 use tenure_domain::{Actor, Wish};
 
 use super::collector::{Collector, Span, Value};
-use super::stage::{Stage, is_whole, one, options, spec, under, whole};
+use super::stage::{Stage, is_whole, one, options, under, whole};
 use super::{CALLER, TRACE};
 
 #[tokio::test(flavor = "multi_thread")]

@@ -117,11 +117,14 @@ mod wire {
     }
 
     #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    #[serde(deny_unknown_fields)]
     pub enum Any {
-        StringValue(String),
-        IntValue(String),
-        ArrayValue(Values),
+        #[serde(rename = "stringValue")]
+        Text(String),
+        #[serde(rename = "intValue")]
+        Number(String),
+        #[serde(rename = "arrayValue")]
+        List(Values),
     }
 }
 
@@ -136,9 +139,9 @@ fn id(text: &str, digits: usize) -> String {
 
 fn value(any: wire::Any) -> Value {
     match any {
-        wire::Any::StringValue(text) => Value::Text(text),
-        wire::Any::IntValue(text) => Value::Number(text.parse().unwrap()),
-        wire::Any::ArrayValue(array) => Value::Texts(
+        wire::Any::Text(text) => Value::Text(text),
+        wire::Any::Number(text) => Value::Number(text.parse().unwrap()),
+        wire::Any::List(array) => Value::Texts(
             array
                 .values
                 .into_iter()
