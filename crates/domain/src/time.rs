@@ -82,7 +82,7 @@ impl Period {
             Period::Day => Some(start.plus_ms(DAY_MS)),
             Period::Week => Some(start.plus_ms(7 * DAY_MS)),
             // Whatever its length, 31 days after its first the next month has begun, and not ended.
-            Period::Month => Some(self.start(start.plus_ms(31 * DAY_MS))).filter(|end| *end > start),
+            Period::Month => Some(self.start(start.plus_ms(31 * DAY_MS))).filter(|end| *end > at),
             Period::Total => None,
         }
     }

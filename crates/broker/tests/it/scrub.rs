@@ -269,7 +269,9 @@ fn nor_does_it_from_process_to_process() {
         let said = scrubbed(&dir, None).unwrap();
         assert_eq!(
             said.trim(),
-            format!(r#"{{"bytes":{LASTING_BYTES},"local_bytes":32768,"compute_units":4}}"#)
+            format!(
+                r#"{{"bytes":{LASTING_BYTES},"asked":{LASTING_BYTES},"local_bytes":32768,"compute_units":4}}"#
+            )
         );
         assert_eq!(found(lasting(&dir, own()), "live once", &[]), [0, 0]);
     }

@@ -181,17 +181,17 @@ mod tests {
 
     #[test]
     fn what_is_not_used_comes_back() {
-        let running = [held(500, 2), held(500, 4)];
-        let found = estimate(200, purse(1_000, 0, 1_000), &running, &[], &[]).expect("it comes back");
+        let running = [held(2_000, 2), held(2_000, 4)];
+        let found = estimate(200, purse(4_000, 0, 4_000), &running, &[], &[]).expect("it comes back");
         assert_eq!((found.estimate.s, found.turns), (2 * HOUR, false));
         assert_eq!((found.estimate.half_s, found.estimate.twice_s), (HOUR, 4 * HOUR));
-        let found = estimate(400, purse(1_000, 0, 1_000), &running, &[], &[]).expect("it comes back");
+        let found = estimate(1_900, purse(4_000, 0, 4_000), &running, &[], &[]).expect("it comes back");
         assert_eq!(
             found.estimate.s,
             4 * HOUR,
-            "300 of the first and 100 of the second"
+            "1,800 of the first and 100 of the second"
         );
-        let all = estimate(500, purse(1_000, 0, 1_000), &running, &[], &[]);
+        let all = estimate(3_500, purse(4_000, 0, 4_000), &running, &[], &[]);
         assert_eq!(all, None, "the rest is spent, and no period begins");
     }
 
@@ -223,7 +223,7 @@ mod tests {
         };
         let of = |turns: &[u64]| estimate(50, purse(100, 0, 60), &[frames], &[], turns);
         assert_eq!(of(&[]), None);
-        assert_eq!(of(&[2 * HOUR]).expect("a new period").estimate.s, 2 * HOUR);
+        assert_eq!(of(&[3 * HOUR]).expect("a new period").estimate.s, 3 * HOUR);
         assert_eq!(
             of(&[HOUR / 2, 9 * HOUR]).expect("the one after").estimate.s,
             9 * HOUR,
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn those_ahead_take_theirs_first_and_the_dearer_are_passed_by() {
         let running = [held(300, 1)];
-        let of = |ahead: &[Held]| estimate(200, purse(300, 0, 300), &running, ahead, &[30 * HOUR]);
+        let of = |ahead: &[Held]| estimate(200, purse(300, 0, 300), &running, ahead, &[30 * HOUR, 60 * HOUR]);
         assert_eq!(of(&[]).expect("room").estimate.s, HOUR);
         assert_eq!(of(&[held(201, 1)]).expect("room").estimate.s, HOUR);
         assert_eq!(

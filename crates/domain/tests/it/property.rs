@@ -825,7 +825,8 @@ impl Run {
                 Ok(_) => true,
                 Err(Unforeseen::UntilAsked) => matches!(code, Code::Paused | Code::ScopeSuspended),
                 Err(Unforeseen::UntilBooked) => code == Code::BookingClosed,
-                Err(Unforeseen::UntilRaised) => !matches!(code, Code::NoCapacity | Code::NotShared),
+                // What it waits for first may be room, behind which stands a limit.
+                Err(Unforeseen::UntilRaised) => code != Code::NotShared,
                 Err(Unforeseen::UntilNodes) => code != Code::Paused,
             };
             assert!(fits, "{id} waits: {}; {:?}", told.reason, told.starts);

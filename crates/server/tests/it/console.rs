@@ -303,7 +303,7 @@ async fn money_is_put_together_by_labels_and_wasted_as_the_api_says() {
     for part in [
         "by=label:project\" aria-current=\"page\">label project",
         "by=workload",
-        "<th scope=\"row\">film",
+        "<th scope=\"row\"><bdi>film</bdi>",
         "50 % idle",
         &format!("/console/jobs/{job}"),
     ] {

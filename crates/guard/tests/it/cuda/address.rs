@@ -51,10 +51,10 @@ const ASKED: &[(&str, i32, u64, bool)] = &[
     ("cuGraphLaunch", 12000, 2, true),
     ("cuGetProcAddress", 11030, 0, true),
     ("cuGetProcAddress", 12000, 0, true),
-    ("cuMemcpyHtoD", 12000, 0, false),
+    ("cuMemcpyHtoD", 12000, 0, true),
     ("cuStreamCreate", 12000, 0, false),
     ("cuGetExportTable", 12000, 0, false),
-    ("cuModuleLoadData", 12000, 0, false),
+    ("cuModuleLoadData", 12000, 0, true),
 ];
 
 /// The file an address lies in.

@@ -226,16 +226,11 @@ mod tests {
             ("daily_from", "20:00"),
             ("daily_until", "06:30"),
             ("zone", "Europe/Berlin"),
-            ("region", "north"),
         ];
         let nightly = offer(&nightly).unwrap();
         assert_eq!(
             nightly["windows"],
             json!({ "when": "daily", "from_minute": 1200, "until_minute": 390, "zone": "Europe/Berlin" })
-        );
-        assert_eq!(
-            (&nightly["source"], &nightly["region"]),
-            (&json!("nodes"), &json!("north"))
         );
     }
 
