@@ -4,6 +4,7 @@
 //! meaning gets a new variant. `tests/golden/events.jsonl` holds one of each and must stay readable.
 
 mod charge;
+mod close;
 mod packed;
 mod subject;
 
@@ -63,6 +64,7 @@ use crate::workload::task::span::Span;
 use crate::workload::trace::TraceParent;
 
 pub use charge::{Charge, Resold};
+pub use close::CloseReason;
 pub use subject::Subject;
 
 /// Something that happened.
@@ -682,17 +684,6 @@ pub enum Event {
         scope: ScopeId,
         secret: SecretId,
     },
-}
-
-/// Why a window ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CloseReason {
-    Over,
-    /// Nobody came, and the rest was given up.
-    NoShow,
-    /// It could not be given at all.
-    NotHad,
 }
 
 /// How often one principal was refused one action within a minute.

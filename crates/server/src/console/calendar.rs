@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tenure_api::problem::Problem;
 use tenure_api::v1::booking::{BookingView, CalendarWindow, QuoteView, WindowView};
 use tenure_api::v1::page::Page as List;
-use tenure_domain::booking::zone::Zone;
+use tenure_domain::booking::zone::{Wall, Zone};
 use tenure_domain::tenancy::role::Action;
 use tenure_domain::tenancy::scope::ScopeId;
 
@@ -249,12 +249,27 @@ fn wish(fields: &Fields) -> Result<Value, Fault> {
         "end": wall("end")?,
     });
     if let Some((_, rule)) = RULES.iter().find(|(word, _)| *word == fields.text("repeat")) {
-        let until = fields
-            .some("until")
-            .map(|until| format!(";UNTIL={}T235959", until.replace('-', "")));
-        wish["rule"] = json!(format!("{rule}{}", until.unwrap_or_default()));
+        let until = match fields.some("until") {
+            Some(day) => format!(";UNTIL={}", last_of(day, fields.some("zone").unwrap_or("UTC"))?),
+            None => String::new(),
+        };
+        wish["rule"] = json!(format!("{rule}{until}"));
     }
     Ok(wish)
+}
+
+/// The last moment of a day where the booking is, as a rule says it.
+fn last_of(day: &str, zone: &str) -> Result<String, Fault> {
+    let known = Zone::bundled(zone).map_err(|_| {
+        wrong(
+            "zone",
+            "there is no such zone; they are named as Europe/Berlin is",
+        )
+    })?;
+    let wall = Wall::parse(&format!("{day}T23:59:59")).map_err(|why| wrong("until", why))?;
+    let moment = known.moment(wall.0);
+    let moment = moment.ok_or_else(|| wrong("until", "the clocks there never show the end of this day"))?;
+    Ok(moment.rfc3339().replace(['-', ':'], ""))
 }
 
 async fn booked(session: &Session, fields: &Fields) -> Page {

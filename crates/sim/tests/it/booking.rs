@@ -48,6 +48,19 @@ fn runs(job: &Value) -> bool {
     phase(job) == "running"
 }
 
+/// Of the node's device, once it was found.
+fn class(house: &House) -> String {
+    let begun = Instant::now();
+    loop {
+        let devices = house.json(OWNER, &["gpu", "list"]);
+        if let Some(class) = devices[0]["gpu"]["class"].as_str() {
+            return class.to_owned();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "no device: {devices}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 /// The events of these kinds, oldest first.
 fn told(house: &House, kinds: &str) -> Vec<Value> {
     let events = house.done(
@@ -69,10 +82,7 @@ async fn a_window_from_its_lead_to_its_bill() {
         OWNER,
         &["book", "terms", "set", "--lead", "8s", "--no-show", "0s"],
     );
-    let class = house.json(OWNER, &["gpu", "list"])[0]["class"]
-        .as_str()
-        .unwrap()
-        .to_owned();
+    let class = class(&house);
     let run = |user: &str, name: &str, more: &[&str]| {
         let begin = [
             "run", "-d", "-y", "--name", name, "--gpus", "1", "--time", "1h", "--grace", "2s",

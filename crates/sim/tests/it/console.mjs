@@ -126,8 +126,13 @@ async function shot(page, name) {
 
 /** As it is by Playwright's own mouse: down, along, up. */
 async function drag(page, locator, [fromX, toX], y) {
-  await locator.scrollIntoViewIfNeeded();
-  const box = await locator.boundingBox();
+  // What is kept live may be put in anew just then.
+  let box = null;
+  for (let round = 0; !box && round < 100; round++) {
+    await locator.scrollIntoViewIfNeeded();
+    box = await locator.boundingBox();
+    if (!box) await page.waitForTimeout(100);
+  }
   await page.mouse.move(box.x + box.width * fromX, box.y + y);
   await page.mouse.down();
   await page.mouse.move(box.x + box.width * toX, box.y + y, { steps: 5 });

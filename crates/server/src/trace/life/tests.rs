@@ -1,3 +1,5 @@
+//! Lives of jobs made of events by hand, and the spans that come of them.
+
 use serde_json::json;
 use tenure_domain::refusal::Code;
 use tenure_domain::workload::job::{Outcome, PauseReason};
