@@ -304,7 +304,7 @@ async fn money_is_put_together_by_labels_and_wasted_as_the_api_says() {
         "by=label:project\" aria-current=\"page\">label project",
         "by=workload",
         "<th scope=\"row\"><bdi>film</bdi>",
-        "50 % idle",
+        "50\u{a0}% idle",
         &format!("/console/jobs/{job}"),
     ] {
         assert!(page.contains(part), "{part}: {page}");

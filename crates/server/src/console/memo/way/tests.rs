@@ -1,3 +1,5 @@
+//! A job's way read of events made by hand.
+
 use tenure_journal::Hash;
 
 use super::*;
