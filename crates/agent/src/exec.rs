@@ -2,17 +2,19 @@
 //!
 //! It builds the wall before it knows for whom, waits for its launch, claims the allocation, starts the job, keeps
 //! its logs, and ends it: on request, at its run-time limit, and when the node's lease runs out, whether or not an
-//! agent is there to say so. It works in the allocation's directory and has one thread. Started by
-//! `node/seat.rs`, as `tenure-agent exec`.
+//! agent is there to say so. It works in the allocation's directory and has one thread. Forked by the maker of
+//! seats (`maker.rs`), which `node/seat.rs` starts as `tenure-agent exec`.
 
 mod door;
 mod init;
 mod listener;
+mod maker;
 mod output;
 pub(crate) mod tally;
 pub(crate) mod terminal;
 mod timer;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,26 +31,23 @@ use crate::isolate::cgroup::{self, Limits, freeze};
 use crate::launch::{Launch, SEAT, Seat};
 use crate::record::{Phase, Record, Subject, start_ticks};
 use crate::stop::{self, StopRequest, pause};
-use crate::{clock, kernel};
+use crate::{clock, conduct, kernel};
 use output::Output;
 use timer::Timer;
 
 /// How long killed processes may take to be gone before it is said that they are not.
 const KILL_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Makes a seat ready, waits for its launch, and runs it. The process's exit code says nothing.
+/// Makes seats as often as it is asked. Each makes itself ready, waits for its launch, and runs it. A process's exit code
+/// says nothing.
 pub fn main() -> i32 {
     let _ = kernel::hide_memory();
     let _ = rustix::process::setsid();
-    let _ = kernel::become_subreaper();
     let seat = std::env::var(SEAT).unwrap_or_default();
     let Ok(seat) = serde_json::from_str(&seat) else {
         return 1;
     };
-    match sit(seat) {
-        Ok(()) => 0,
-        Err(_) => 1,
-    }
+    maker::main(&seat, sit)
 }
 
 /// What stands before there is a job.
@@ -75,6 +74,8 @@ struct Given {
 struct Run {
     dir: PathBuf,
     record: Record,
+    /// The record's name is safe from a power cut.
+    named: bool,
     timer: Timer,
     /// Somebody left something to look at.
     wakes: OwnedFd,
@@ -84,11 +85,12 @@ struct Run {
     tie: Option<OwnedFd>,
 }
 
-fn sit(seat: Seat) -> io::Result<()> {
-    let cgroup_name = Seat::cgroup_name(&seat.cgroup_prefix, std::process::id() as i32);
+fn sit(seat: &Seat, cgroup_name: String) -> io::Result<()> {
     let cgroups = seat.cgroups.dirs(&cgroup_name);
     seat.cgroups.make(&cgroup_name)?;
-    let launched = prepare(&seat, cgroup_name, &cgroups).and_then(|ready| {
+    // Until this process and the first of the job's world are gone, whatever becomes of the agent.
+    let _held = cgroup::hold(&cgroups)?;
+    let launched = prepare(seat, cgroup_name, &cgroups).and_then(|ready| {
         let mut dir = Vec::new();
         let mut fds = kernel::receive_fds(&io::stdin(), &mut dir)?.into_iter();
         if let Ok(null) = std::fs::File::open("/dev/null") {
@@ -103,7 +105,7 @@ fn sit(seat: Seat) -> io::Result<()> {
     match launched {
         Ok(Some((ready, given, dir))) => {
             std::env::set_current_dir(dir)?;
-            run(&seat, ready, given)
+            run(seat, ready, given)
         }
         // Nobody needs the seat. Its first process goes with this one.
         other => {
@@ -181,6 +183,7 @@ fn run(seat: &Seat, ready: Ready, mut given: Given) -> io::Result<()> {
     let mut run = Run {
         dir,
         record,
+        named: false,
         timer,
         wakes,
         note: None,
@@ -332,7 +335,8 @@ impl Run {
             stderr.note(&format!("tenure: {note}"));
         }
         stderr.finish();
-        if !cgroup::end(&self.record.cgroups, KILL_PATIENCE) {
+        // Removed, or used again, by the agent.
+        if !cgroup::empty(&self.record.cgroups, KILL_PATIENCE) {
             stderr.note("tenure: some processes of the job would not die");
         }
         let outcome = self.outcome(failed, read_status(&mut status), ran_ms);
@@ -447,12 +451,27 @@ impl Run {
     fn end(&mut self, phase: Phase) -> io::Result<()> {
         let _ = std::fs::remove_file(crate::door::NAME);
         self.record.phase = phase;
+        // All there is to say of one without devices is here; written at once, it is synced once.
+        if self
+            .record
+            .subject
+            .as_ref()
+            .is_some_and(|subject| subject.devices == 0)
+        {
+            let conduct = conduct::of(&self.record, &self.dir, None, BTreeSet::new());
+            self.record.conduct = conduct.map(Box::new);
+        }
         self.tell()
     }
 
     /// Writes the state down for good, then says so to the agent, if there is one.
-    fn tell(&self) -> io::Result<()> {
-        self.record.replace(&self.dir)?;
+    fn tell(&mut self) -> io::Result<()> {
+        if self.named {
+            self.record.follow(&self.dir)?;
+        } else {
+            self.record.replace(&self.dir)?;
+            self.named = true;
+        }
         if let Ok(socket) = UnixDatagram::unbound() {
             let _ = socket.set_nonblocking(true);
             let _ = socket.send_to(

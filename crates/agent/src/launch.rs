@@ -14,7 +14,6 @@ use crate::isolate::cgroup::Cgroups;
 use crate::isolate::guard::Guard;
 use crate::isolate::namespace::Namespaces;
 use crate::isolate::root::{Bound, HostDir};
-use crate::record::start_ticks;
 
 /// The variable in which a thin parent finds its seat.
 pub const SEAT: &str = "TENURE_SEAT";
@@ -29,14 +28,6 @@ pub struct Seat {
     /// An empty directory to build file trees at.
     pub stage: PathBuf,
     pub host_dirs: Vec<HostDir>,
-}
-
-impl Seat {
-    /// What the cgroups of the seat with this process are called. Unique on this host for good: a process's number may
-    /// come again, but not at the same tick.
-    pub fn cgroup_name(prefix: &str, pid: i32) -> String {
-        format!("{prefix}{pid}-{}", start_ticks(pid).unwrap_or(0))
-    }
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -441,7 +441,7 @@ impl Node {
             record.conduct =
                 conduct::of(&record, &dir, ended.as_ref(), self.shares.take_tampering(id)).map(Box::new);
             if (record.usage.is_some() || record.conduct.is_some())
-                && let Err(error) = record.replace(&dir)
+                && let Err(error) = record.follow(&dir)
             {
                 tracing::warn!(allocation = %id, %error, "could not write down what a run used");
             }

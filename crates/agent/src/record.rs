@@ -194,14 +194,19 @@ impl Record {
 
     /// Puts a state after those before it, and returns when a power cut could not undo it.
     pub fn replace(&self, dir: &Path) -> io::Result<()> {
+        self.follow(dir)?;
+        // Its name, too.
+        File::open(dir)?.sync_all()
+    }
+
+    /// As `replace`, after a state that was: its name is safe already.
+    pub fn follow(&self, dir: &Path) -> io::Result<()> {
         let mut file = File::options().append(true).open(dir.join(NAME))?;
         // First the end of a line that a power cut may have left open.
         let mut line = vec![b'\n'];
         line.extend(self.line()?);
         file.write_all(&line)?;
-        file.sync_all()?;
-        // Its name, too, the first time.
-        File::open(dir)?.sync_all()
+        file.sync_all()
     }
 
     fn line(&self) -> serde_json::Result<Vec<u8>> {

@@ -2,12 +2,14 @@
 
 mod device;
 pub mod freeze;
+mod reuse;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::dmem;
@@ -190,13 +192,14 @@ impl Cgroups {
         self.places.iter().map(|place| place.dir.join(name)).collect()
     }
 
-    /// Makes the cgroups of one seat, without limits yet but with the rule for devices.
+    /// Makes the cgroups of one seat, without limits yet but with the rule for devices. Those that are there already were
+    /// emptied for it.
     pub fn make(&self, name: &str) -> io::Result<()> {
         for place in &self.places {
             let dir = place.dir.join(name);
             match fs::create_dir(&dir) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
+                made => made?,
             }
             if let Some(way) = place.devices() {
                 device::only_plain(way, &dir)?;
@@ -297,6 +300,16 @@ pub fn enter(dirs: &[PathBuf]) -> io::Result<()> {
     })
 }
 
+/// Says that the cgroups are somebody's, for as long as the caller or a child of its lives and keeps this.
+pub fn hold(dirs: &[PathBuf]) -> io::Result<Option<File>> {
+    let Some(dir) = dirs.first() else {
+        return Ok(None);
+    };
+    let held = File::open(dir)?;
+    flock(&held, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(Some(held))
+}
+
 /// How many processes the kernel killed there for want of memory.
 pub fn memory_kills(dirs: &[PathBuf]) -> u64 {
     let count = |text: String| {
@@ -314,12 +327,23 @@ pub fn memory_kills(dirs: &[PathBuf]) -> u64 {
 
 /// Ends every process still there and removes the cgroups. False when some would not go.
 pub fn end(dirs: &[PathBuf], patience: Duration) -> bool {
+    until_gone(dirs, patience, |dir| fs::remove_dir(dir).is_ok() || !dir.exists())
+}
+
+/// Ends every process still there. False when some would not go.
+pub fn empty(dirs: &[PathBuf], patience: Duration) -> bool {
+    until_gone(dirs, patience, |dir| {
+        !fs::read(dir.join("cgroup.procs")).is_ok_and(|processes| !processes.is_empty())
+    })
+}
+
+fn until_gone(dirs: &[PathBuf], patience: Duration, is_gone: impl Fn(&Path) -> bool) -> bool {
     let deadline = Instant::now() + patience;
     let mut pause = FIRST_LOOK;
     loop {
         let mut left = false;
         for dir in dirs {
-            if fs::remove_dir(dir).is_ok() || !dir.exists() {
+            if is_gone(dir) {
                 continue;
             }
             left = true;

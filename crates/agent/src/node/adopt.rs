@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tenure_domain::id::AllocationId;
 
+use super::seat::Left;
 use super::{Node, watch};
 use crate::clock;
 use crate::record::{Phase, Record};
@@ -79,11 +80,11 @@ fn one(node: &Arc<Node>, id: AllocationId, dir: &Path, boot_id: &str) -> io::Res
         node.table.put(ended);
         return Ok(false);
     }
-    let (pid, parent) = (record.pid, record.parent());
+    let (pid, parent, left) = (record.pid, record.parent(), Left::of_record(&record));
     node.table.put(record);
     match parent {
         Some(pidfd) => {
-            watch::watch(node, id, pid, pidfd)?;
+            watch::watch(node, id, pid, pidfd, left)?;
             Ok(true)
         }
         None => {

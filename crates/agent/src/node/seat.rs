@@ -1,29 +1,35 @@
 //! Seats made ready ahead: thin parents with their walls built, waiting for a launch. A job then starts as fast as
 //! a program does.
 
+mod maker;
+mod pool;
+
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::isolate::cgroup;
 use crate::kernel;
-use crate::launch::{Launch, SEAT, Seat};
+use crate::launch::{Launch, Seat};
 use crate::record::start_ticks;
+use maker::Maker;
+use pool::Pool;
+
+pub(super) use pool::Left;
 
 /// After a seat was taken, the next is made only when the job has had this long to start.
 const PAUSE: Duration = Duration::from_millis(8);
 const CLEAR_PATIENCE: Duration = Duration::from_millis(100);
 
 pub(super) struct Seats {
-    program: PathBuf,
-    seat: String,
+    maker: Mutex<Maker>,
+    cgroups: Pool,
     wanted: usize,
     ready: Mutex<Vec<Waiting>>,
     taken: Condvar,
@@ -31,6 +37,7 @@ pub(super) struct Seats {
 
 struct Waiting {
     pid: u32,
+    cgroup: String,
     socket: UnixStream,
 }
 
@@ -43,8 +50,8 @@ impl Seats {
             _ => {}
         }
         let seats = Arc::new(Seats {
-            program,
-            seat: serde_json::to_string(seat)?,
+            maker: Mutex::new(Maker::new(program, serde_json::to_string(seat)?)),
+            cgroups: Pool::new(seat.cgroups.clone(), &seat.cgroup_prefix),
             wanted,
             ready: Mutex::default(),
             taken: Condvar::new(),
@@ -87,31 +94,29 @@ impl Seats {
 
     fn make(&self) -> io::Result<Waiting> {
         let (mine, theirs) = UnixStream::pair()?;
-        let child = Command::new(&self.program)
-            .arg0("tenure-agent")
-            .arg("exec")
-            .env_clear()
-            // Not an argument: those of its first process every job can read.
-            .env(SEAT, &self.seat)
-            .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
+        let cgroup = self.cgroups.next();
+        let made = self
+            .maker
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .make(&cgroup, theirs.as_fd());
+        let pid = made.inspect_err(|_| self.cgroups.remove(&cgroup))?;
         Ok(Waiting {
-            pid: child.id(),
+            pid,
+            cgroup,
             socket: mine,
         })
     }
 
-    /// Gives a launch to a seat, and what comes with it (`exec.rs` says in which order); its thin parent's process
-    /// number, of which `before` hears first.
+    /// Gives a launch to a seat, and what comes with it (`exec.rs` says in which order); its thin parent's process number,
+    /// and its cgroups, of which `before` hears first.
     pub(super) fn launch(
         &self,
         dir: &Path,
         launch: &Launch,
         given: &[BorrowedFd<'_>],
-        before: &dyn Fn(u32) -> io::Result<()>,
-    ) -> io::Result<u32> {
+        before: &dyn Fn(&str) -> io::Result<()>,
+    ) -> io::Result<(u32, Left)> {
         let sealed = launch.seal()?;
         let fds: Vec<_> = std::iter::once(sealed.as_fd())
             .chain(given.iter().copied())
@@ -123,16 +128,22 @@ impl Seats {
                 Some(waiting) => (waiting, true),
                 None => (self.make()?, false),
             };
-            before(waiting.pid)?;
+            before(&waiting.cgroup)?;
             match kernel::send_fds(&waiting.socket, dir.as_os_str().as_bytes(), &fds) {
-                Ok(()) => return Ok(waiting.pid),
+                Ok(()) => return Ok((waiting.pid, Left::of_launch(waiting.cgroup, launch))),
                 // It died meanwhile; another will do.
                 Err(_) if warm => {
                     kernel::reap(waiting.pid as i32, false);
+                    self.cgroups.remove(&waiting.cgroup);
                 }
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Takes back what a run had whose end is written down and whose thin parent is gone.
+    pub(super) fn take_back(&self, left: Left) {
+        self.cgroups.give_back(left);
     }
 }
 
@@ -142,16 +153,23 @@ pub(crate) fn cgroup_prefix(state_dir: &Path) -> io::Result<String> {
     Ok(format!("{:x}-{:x}-", facts.dev(), facts.ino()))
 }
 
-/// Removes cgroups whose thin parent is gone.
+/// Removes cgroups that no thin parent holds.
 fn clear(seat: &Seat) {
-    for dir in seat.cgroups.beginning(&seat.cgroup_prefix) {
-        let name = dir.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let owner = name[seat.cgroup_prefix.len()..]
-            .split_once('-')
-            .and_then(|(pid, ticks)| Some((pid.parse().ok()?, ticks.parse().ok()?)));
-        let lives = |(pid, ticks): (i32, u64)| start_ticks(pid) == Some(ticks);
-        if !owner.is_some_and(lives) {
-            cgroup::end(&[dir], CLEAR_PATIENCE);
+    let dirs = seat.cgroups.beginning(&seat.cgroup_prefix);
+    let names: BTreeSet<&str> = dirs.iter().filter_map(|dir| dir.file_name()?.to_str()).collect();
+    for name in names {
+        let dirs = seat.cgroups.dirs(name);
+        let held = cgroup::hold(&dirs);
+        let in_use = matches!(&held, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        if !in_use && !is_of_living(&name[seat.cgroup_prefix.len()..]) {
+            cgroup::end(&dirs, CLEAR_PATIENCE);
         }
     }
+}
+
+/// Older agents' thin parents hold nothing; their cgroups tell by their name whose they are.
+fn is_of_living(name: &str) -> bool {
+    name.split_once('-')
+        .and_then(|(pid, ticks)| Some((pid.parse().ok()?, ticks.parse().ok()?)))
+        .is_some_and(|(pid, ticks): (i32, u64)| start_ticks(pid) == Some(ticks))
 }

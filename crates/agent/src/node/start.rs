@@ -11,6 +11,7 @@ use tenure_api::channel::{Order, VolumeOrder};
 use tenure_domain::storage::volume::MAX_PER_JOB;
 use tenure_domain::workload::spec::Isolation as Level;
 
+use super::seat::Left;
 use super::{Node, part, wall, watch};
 use crate::driver::Made;
 use crate::isolate::guard::Guard;
@@ -64,7 +65,7 @@ impl Node {
             Err(why) => return self.end_unwalled(dir, id, &why),
         };
         match self.spawn(dir, order, image, &parts) {
-            Ok(child) => watch::parent(self, id, child),
+            Ok((child, left)) => watch::parent(self, id, child, left),
             Err(error) if wall::is_no_wall(&error) => {
                 self.shares.withdraw(id);
                 self.parts.remove(id);
@@ -135,7 +136,7 @@ impl Node {
         order: Order,
         image: Option<ImageRoot>,
         parts: &[Option<Made>],
-    ) -> io::Result<u32> {
+    ) -> io::Result<(u32, Left)> {
         let user_id = if self.isolation.root {
             Some(
                 self.users
@@ -221,8 +222,8 @@ impl Node {
             .map(AsFd::as_fd)
             .chain(network.as_ref().map(AsFd::as_fd))
             .collect();
-        let before = |pid| match launch.brokered {
-            None => self.limit_by_driver(&launch.order, &found, pid),
+        let before = |cgroup: &str| match launch.brokered {
+            None => self.limit_by_driver(&launch.order, &found, cgroup),
             Some(_) => Ok(()),
         };
         self.seats.launch(dir, &launch, &given, &before)

@@ -13,7 +13,6 @@ use super::Node;
 use crate::discover::{Device, Found, MemoryWall};
 use crate::isolate::dmem;
 use crate::isolate::mps::Client;
-use crate::launch::Seat;
 
 /// A seat makes its cgroups first of all.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -57,20 +56,18 @@ fn under_mps<'a>(order: &'a Order, found: &'a Found) -> impl Iterator<Item = &'a
 }
 
 impl Node {
-    /// Has drivers limit the launch that the seat of this process is about to get.
-    pub(super) fn limit_by_driver(&self, order: &Order, found: &Found, pid: u32) -> io::Result<()> {
+    /// Has drivers limit the launch that the seat with these cgroups is about to get.
+    pub(super) fn limit_by_driver(&self, order: &Order, found: &Found, cgroup: &str) -> io::Result<()> {
         let mut by_driver = walled(order, found)
             .filter(|(_, wall)| **wall == MemoryWall::Driver)
             .peekable();
         if by_driver.peek().is_none() {
             return Ok(());
         }
-        let prefix = super::seat::cgroup_prefix(self.dir.root())?;
-        let name = Seat::cgroup_name(&prefix, pid as i32);
         let cgroup = self
             .isolation
             .cgroups
-            .version_2(&name)
+            .version_2(cgroup)
             .ok_or_else(|| no_wall("the driver limits cgroups of version 2, and jobs have none here"))?;
         await_dir(&cgroup)?;
         by_driver.try_for_each(|(slice, _)| {

@@ -12,6 +12,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::net::UnixDatagram;
 
 use super::Node;
+use super::seat::Left;
 use crate::isolate::cgroup;
 use crate::kernel;
 use crate::record::{Phase, Record};
@@ -49,26 +50,35 @@ pub(super) fn listen(node: &Arc<Node>) -> io::Result<()> {
 }
 
 /// Watches a thin parent until it ends. It may be a child of this process or of one before it.
-pub(super) fn parent(node: &Arc<Node>, id: AllocationId, pid: u32) -> io::Result<()> {
+pub(super) fn parent(node: &Arc<Node>, id: AllocationId, pid: u32, left: Left) -> io::Result<()> {
     let pid = pid as i32;
-    watch(node, id, pid, kernel::pidfd(pid)?)
+    watch(node, id, pid, kernel::pidfd(pid)?, Some(left))
 }
 
 /// Sees a worker's thin parent off.
-pub(super) fn worker(node: &Arc<Node>, id: AllocationId, pid: u32) -> io::Result<()> {
+pub(super) fn worker(node: &Arc<Node>, id: AllocationId, pid: u32, left: Left) -> io::Result<()> {
     let pid = pid as i32;
+    let seats = node.seats.clone();
     let _inside = node.runtime.enter();
     let pidfd = kernel::awaited(kernel::pidfd(pid)?)?;
     node.runtime.spawn(async move {
         if pidfd.readable().await.is_ok() {
             kernel::reap(pid, false);
             tracing::debug!(allocation = %id, pid, "a worker ended");
+            let _ = tokio::task::spawn_blocking(move || seats.take_back(left)).await;
         }
     });
     Ok(())
 }
 
-pub(super) fn watch(node: &Arc<Node>, id: AllocationId, pid: i32, pidfd: OwnedFd) -> io::Result<()> {
+/// `left` are the cgroups it has.
+pub(super) fn watch(
+    node: &Arc<Node>,
+    id: AllocationId,
+    pid: i32,
+    pidfd: OwnedFd,
+    left: Option<Left>,
+) -> io::Result<()> {
     let _inside = node.runtime.enter();
     // SAFETY: an `OwnedFd` always answers with the same descriptor, and keeps it open.
     let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
@@ -82,7 +92,15 @@ pub(super) fn watch(node: &Arc<Node>, id: AllocationId, pid: i32, pidfd: OwnedFd
         if status.is_some_and(|status| status != 0) {
             tracing::warn!(allocation = %id, pid, status, "a thin parent failed");
         }
-        let _ = tokio::task::spawn_blocking(move || settle(&watched, id, pid)).await;
+        let _ = tokio::task::spawn_blocking(move || {
+            // What could not be written down may be ended once more.
+            if settle(&watched, id, pid)
+                && let Some(left) = left
+            {
+                watched.seats.take_back(left);
+            }
+        })
+        .await;
     });
     Ok(())
 }
@@ -102,16 +120,19 @@ fn refresh(node: &Arc<Node>, id: AllocationId) {
     }
 }
 
-/// The thin parent is gone: whatever it left unfinished ended with it.
-pub(super) fn settle(node: &Arc<Node>, id: AllocationId, pid: i32) {
+/// The thin parent is gone: whatever it left unfinished ended with it. False where that could not be written down.
+pub(super) fn settle(node: &Arc<Node>, id: AllocationId, pid: i32) -> bool {
     let open = || node.table.knows(id) && node.table.get(id).is_none_or(|record| !record.phase.has_ended());
     if !open() {
-        return;
+        return true;
     }
     let dir = node.dir.allocation(id);
     let settled = end_unfinished(&dir, id, pid).and_then(|record| match record.parent() {
         // Another had claimed the run before, and is well.
-        Some(pidfd) if !record.phase.has_ended() => watch(node, id, record.pid, pidfd).map(|()| record),
+        Some(pidfd) if !record.phase.has_ended() => {
+            let left = Left::of_record(&record);
+            watch(node, id, record.pid, pidfd, left).map(|()| record)
+        }
         _ => Ok(record),
     });
     match settled {
@@ -119,8 +140,12 @@ pub(super) fn settle(node: &Arc<Node>, id: AllocationId, pid: i32) {
         Ok(record) => node.table.update(record),
         // It said its end itself, and was released meanwhile.
         Err(_) if !open() => {}
-        Err(error) => tracing::error!(allocation = %id, %error, "could not write down the end of a run"),
+        Err(error) => {
+            tracing::error!(allocation = %id, %error, "could not write down the end of a run");
+            return false;
+        }
     }
+    true
 }
 
 fn end_unfinished(dir: &Path, id: AllocationId, pid: i32) -> io::Result<Record> {

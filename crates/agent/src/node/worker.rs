@@ -144,10 +144,10 @@ impl Node {
         };
         let mut given = vec![leash.as_fd(), listener.as_fd(), control.as_fd()];
         given.extend(network.as_ref().map(AsFd::as_fd));
-        let child = self.seats.launch(&dir, &launch, &given, &|pid| {
-            self.limit_by_driver(order, &found, pid)
+        let (child, left) = self.seats.launch(&dir, &launch, &given, &|cgroup| {
+            self.limit_by_driver(order, &found, cgroup)
         })?;
-        watch::worker(self, order.allocation, child)?;
+        watch::worker(self, order.allocation, child, left)?;
         Ok((
             Brokered {
                 library: broker.library.clone(),

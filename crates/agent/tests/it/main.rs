@@ -24,6 +24,7 @@ mod pause;
 mod probe;
 mod restart;
 mod scrub;
+mod seat;
 mod secret;
 mod slice;
 mod stop;
