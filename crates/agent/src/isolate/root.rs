@@ -48,6 +48,15 @@ const MASKED_FILES: [&str; 8] = [
 
 const MASKED_DIRS: [&str; 2] = ["proc/fs", "proc/pressure"];
 
+/// An empty directory of the tree, which is seen in place of what is masked: volumes are mounted over it, and never
+/// anything is written to it.
+const EMPTY: &str = "volumes";
+
+/// What is made of the tree's own memory, whichever root it is seen in. No file systems of their own: one costs more to
+/// make and to end than all that is in it, and to the kernel each is one more thing to look through when a job's memory is
+/// given back.
+const PREPARED: [&str; 3] = ["dev", "sys", "run"];
+
 /// A directory of the host that an operator shows to every job, under the same path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostDir {
@@ -116,7 +125,7 @@ pub fn private() -> io::Result<()> {
 /// Builds at `at` what every job's tree has alike. Call in a mount namespace of one's own, as its first process.
 pub fn prepare(at: &Path, host_dirs: &[HostDir]) -> io::Result<()> {
     private()?;
-    tmpfs(at, c"mode=755,size=4m")?;
+    tmpfs(at, c"mode=755,size=8m")?;
     for name in PROGRAMS {
         let (from, to) = (Path::new("/").join(name), at.join(name));
         let Ok(facts) = fs::symlink_metadata(&from) else {
@@ -143,21 +152,13 @@ pub fn prepare(at: &Path, host_dirs: &[HostDir]) -> io::Result<()> {
     }
     for masked in MASKED_DIRS.map(|name| at.join(name)) {
         if masked.is_dir() {
-            mount(
-                "tmpfs",
-                &masked,
-                "tmpfs",
-                plain | MountFlags::RDONLY,
-                Some(c"mode=555,size=4k"),
-            )?;
+            mask(at, &masked)?;
         }
     }
     devices(&at.join("dev"))?;
-    let sys = at.join("sys");
-    tmpfs(&sys, c"mode=755,size=64k")?;
-    fs::create_dir_all(sys.join(SYSTEM))?;
-    bind_tree(&Path::new("/sys").join(SYSTEM), &sys.join(SYSTEM), false)?;
-    tmpfs(&at.join("run"), c"mode=755,size=4m")?;
+    let system = at.join("sys").join(SYSTEM);
+    fs::create_dir_all(&system)?;
+    bind_tree(&Path::new("/sys").join(SYSTEM), &system, false)?;
     fs::create_dir(at.join("run/tenure"))?;
     for dir in host_dirs {
         let to = inside(at, &dir.path)?;
@@ -169,7 +170,6 @@ pub fn prepare(at: &Path, host_dirs: &[HostDir]) -> io::Result<()> {
 
 fn devices(dev: &Path) -> io::Result<()> {
     let quiet = MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount("tmpfs", dev, "tmpfs", quiet, Some(c"mode=755,size=64k"))?;
     for name in DEVICES {
         bind_file(&Path::new("/dev").join(name), &dev.join(name), true)?;
     }
@@ -229,7 +229,7 @@ pub fn finish(at: &Path, own: &Own<'_>) -> io::Result<()> {
     }
     let vendors = at.join("etc/OpenCL");
     if !own.opencl && own.layers.is_empty() && vendors.is_dir() {
-        tmpfs(&vendors, c"mode=755,size=4k")?;
+        mask(&at, &vendors)?;
     }
     if !own.device_files.is_empty() {
         for name in BUSES {
@@ -257,7 +257,12 @@ pub fn finish(at: &Path, own: &Own<'_>) -> io::Result<()> {
         }
     }
     volumes(&at, own.volumes)?;
-    for read_only in ["", "run", "sys"] {
+    // Below an image's root each is a mount of its own.
+    let apart: &[&str] = match own.layers.is_empty() {
+        true => &[],
+        false => &PREPARED,
+    };
+    for read_only in [""].iter().chain(apart) {
         kernel::restrict_mount(&at.join(read_only), false, true)?;
     }
     rustix::process::chdir(&at)?;
@@ -283,26 +288,26 @@ fn volumes(at: &Path, volumes: &[(String, OwnedFd)]) -> io::Result<()> {
     kernel::restrict_mount(&dir, false, true)
 }
 
-/// Stacks an image's layers below a top of our own that has the places to mount at, and moves what is prepared.
+/// Stacks an image's layers below a top of our own that has the places to mount at, and has what is prepared seen in it.
 fn image(prepared: &Path, layers: &[PathBuf]) -> io::Result<PathBuf> {
     let stack = prepared.join("run/stack");
     let top = prepared.join("run/top");
     for dir in [&stack, &top] {
         fs::create_dir(dir)?;
     }
-    let moved = ["proc", "dev", "sys", "run"];
-    for name in moved.into_iter().chain(["tmp", "var/tmp", "volumes", "etc"]) {
+    let places = ["proc", "tmp", "var/tmp", "volumes", "etc"];
+    for name in PREPARED.into_iter().chain(places) {
         fs::create_dir_all(top.join(name))?;
     }
     for name in ["passwd", "group", "hosts", "hostname", "resolv.conf"] {
         File::create(top.join("etc").join(name))?;
     }
     kernel::mount_overlay(&top, layers, &stack)?;
-    // `run` goes last, for the stack stands in it.
     let at = prepared.join("tmp");
     mount_move(&stack, &at)?;
-    for name in moved {
-        mount_move(prepared.join(name), at.join(name))?;
+    mount_move(prepared.join("proc"), at.join("proc"))?;
+    for name in PREPARED {
+        mount_bind_recursive(prepared.join(name), at.join(name))?;
     }
     Ok(at)
 }
@@ -318,6 +323,12 @@ fn inside(at: &Path, path: &Path) -> io::Result<PathBuf> {
         }
     }
     Ok(to)
+}
+
+/// Shows nothing where something is, which nobody can change.
+fn mask(at: &Path, masked: &Path) -> io::Result<()> {
+    mount_bind(at.join(EMPTY), masked)?;
+    kernel::restrict_mount(masked, true, true)
 }
 
 fn tmpfs(at: &Path, options: &std::ffi::CStr) -> io::Result<()> {
